@@ -20,19 +20,19 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// incoming is a record that was fetched from Kafka and is being applied.
+// incoming is a fetched record that is being applied.
 type incoming struct {
 	kafka.Record
-	// parkReason is the error because of which the record is parked (moved to the dead-letter
-	// topic). It is nil for other records.
+	// parkReason is the error because of which the record must be parked (moved to the dead-letter
+	// topic). It is nil if the record must not be parked.
 	parkReason error
-	// outcome is the outcome of the record in the last transaction: applied, skipped, parked or
-	// duplicate. resultReason is the error of a parked record.
+	// outcome is what the last transaction did with the record: applied, skipped, parked or duplicate.
+	// resultReason is the error of a parked record.
 	outcome      string
 	resultReason error
 }
 
-// parkError means that the handler cannot apply the record, so the record must be parked. The
+// parkError means that the handler cannot apply the record, so that it must be parked. The
 // transaction is rolled back and repeated.
 type parkError struct {
 	rec    *incoming
@@ -42,14 +42,15 @@ type parkError struct {
 func (e *parkError) Error() string { return fmt.Sprintf("park event %s: %v", e.rec.EventID, e.reason) }
 func (e *parkError) Unwrap() error { return e.reason }
 
-// apply applies chunks (consecutive records of one partition) of one topic in one transaction. If
-// the handler parks a record, the transaction is rolled back and repeated with that record parked.
+// apply applies chunks of one topic in one transaction. A chunk contains consecutive records of one
+// partition. If the handler parks a record, apply rolls the transaction back and repeats it with
+// this record parked.
 func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 	for {
 		onCommit, err := c.applyOnce(ctx, chunks)
 		var park *parkError
 		if errors.As(err, &park) {
-			continue // parkReason is already set, so the repeated transaction parks the record
+			continue // the repeated transaction parks the record, because parkReason is set
 		}
 		if err != nil {
 			return err
@@ -63,8 +64,8 @@ func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 	}
 }
 
-// reportCommitted counts the records of a committed transaction. It logs the parked records and
-// wakes the relay for them.
+// reportCommitted counts the records of a committed transaction and logs the parked records. If
+// there are parked records, it wakes the relay.
 func (c *Consumer) reportCommitted(chunks []*chunk) {
 	wake := false
 	for _, ch := range chunks {
@@ -85,9 +86,9 @@ func (c *Consumer) reportCommitted(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// If exactly one record is applied and its handler returned Outcome.Last, last is this record.
+	// last is the record if exactly one record is applied and its handler returned Outcome.Last.
 	// Otherwise last is nil. An error of COMMIT can then be an error of the statements in
-	// Outcome.Last, and the record is parked.
+	// Outcome.Last, and last is the record to park.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil
@@ -120,8 +121,8 @@ func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit fun
 	return onCommit, err
 }
 
-// splitRecords divides records into records to apply and records to park. It leaves out duplicates.
-// A record is parked if an earlier record of its key is parked.
+// splitRecords splits the records into those to apply and those to park, without duplicates. A
+// record must be parked if an earlier record of its key is parked.
 func (b *lookup) splitRecords(chunks []*chunk) (fresh, toPark []*incoming) {
 	for _, ch := range chunks {
 		for _, rec := range ch.records {
@@ -129,7 +130,7 @@ func (b *lookup) splitRecords(chunks []*chunk) (fresh, toPark []*incoming) {
 				rec.outcome = duplicate
 				continue
 			}
-			delete(b.fresh, rec.EventID) // another record with this id is then a duplicate
+			delete(b.fresh, rec.EventID) // makes another record with this id a duplicate
 			rec.outcome, rec.resultReason = applied, rec.parkReason
 			if rec.resultReason == nil && b.parkedKeys[hashOf(rec.Key)] {
 				rec.resultReason = errKeyParked
@@ -147,8 +148,8 @@ func (b *lookup) splitRecords(chunks []*chunk) (fresh, toPark []*incoming) {
 	return fresh, toPark
 }
 
-// handleRecords calls the handler for records of one topic. If the handler parks records,
-// handleRecords sets their parkReason and returns a parkError for the first one.
+// handleRecords passes records of one topic to the handler. If the handler parks records,
+// handleRecords sets their parkReason and returns a parkError for the first of them.
 func (c *Consumer) handleRecords(ctx context.Context, tx pgx.Tx, records []*incoming) (outcome Outcome, err error) {
 	if len(records) == 0 {
 		return outcome, nil
@@ -192,8 +193,7 @@ func (c *Consumer) handleRecords(ctx context.Context, tx pgx.Tx, records []*inco
 	return outcome, nil
 }
 
-// startSpan starts the span that covers the handling of a record, and returns the record with the
-// span.
+// startSpan starts the span of a record's handling, and returns the record with this span.
 func (c *Consumer) startSpan(ctx context.Context, rec *incoming) Record {
 	_, span := telemetry.Continue(ctx, "process "+rec.Topic, rec.Headers[kafka.HeaderTraceParent], time.Since(rec.Time),
 		attribute.String("messaging.system", "kafka"),
@@ -216,28 +216,28 @@ func (c *Consumer) callHandler(ctx context.Context, tx pgx.Tx, batch []Record) (
 	return c.handlers[batch[0].Topic](ctx, tx, batch)
 }
 
-// isPermanent reports whether every retry would fail with the same error.
+// isPermanent reports whether each retry would fail with the same error.
 func isPermanent(err error) bool {
 	return kafka.IsPark(err) || errors.Is(err, errPanicked) || errors.Is(err, outbox.ErrTooLarge) || isInvalidValue(err)
 }
 
-// isInvalidValue reports whether the database rejected the values: a data exception, a value that
-// violates NOT NULL or a CHECK, or a limit of the database.
+// isInvalidValue reports whether the database rejected the values because of a data exception, a
+// violation of NOT NULL or CHECK, or a limit of the database.
 func isInvalidValue(err error) bool {
 	var fault *pgconn.PgError
 	if !errors.As(err, &fault) || len(fault.Code) != 5 {
 		return false
 	}
-	classes := []string{"22", "54"} // class 22 is a data exception, class 54 an exceeded program limit
-	// The codes of not-null and check violations. Postgres also reports a missing partition as a
-	// check violation, but without the name of a constraint.
+	classes := []string{"22", "54"} // data exception, program limit exceeded
+	// 23502 is a not-null violation and 23514 a check violation. If a partition is missing, Postgres
+	// also reports 23514, but without the name of a constraint.
 	return slices.Contains(classes, fault.Code[:2]) || fault.Code == "23502" ||
 		fault.Code == "23514" && fault.ConstraintName != ""
 }
 
 // isRefused reports whether the database executed the statements and rejected the result: a
-// constraint violation or an exception of a function. After a change of other rows the record can
-// succeed, so it is retried for a limited time (worker.applySingle).
+// constraint was violated, or a function raised an exception. The record can succeed after other
+// rows have changed, so it is retried for a limited time (worker.applySingle).
 func isRefused(err error) bool {
 	var fault *pgconn.PgError
 	if !errors.As(err, &fault) || len(fault.Code) != 5 || isMissingPartition(err) {

@@ -41,7 +41,7 @@ func countRows(t *testing.T, pool *pgxpool.Pool, table string) (n int) {
 	return n
 }
 
-// applyBench applies chunks of records. Its handler writes the value of each record into the table
+// applyBench applies chunks of records. Its handler inserts the value of each record into the table
 // effect.
 type applyBench struct {
 	*Consumer
@@ -50,10 +50,10 @@ type applyBench struct {
 
 	mu      sync.Mutex
 	calls   []string
-	commits int // calls of Outcome.OnCommit
-	// respond, if not nil, returns the outcome of the handler.
+	commits int // number of calls of Outcome.OnCommit
+	// respond returns the outcome of the handler. It can be nil.
 	respond func(values []string) (Outcome, error)
-	// If last is true, the handler writes the effects with Outcome.Last.
+	// last makes the handler write the effects with Outcome.Last.
 	last bool
 }
 
@@ -108,7 +108,8 @@ func (b *applyBench) handleBatch(ctx context.Context, tx pgx.Tx, batch []Record)
 	return outcome, nil
 }
 
-// The key of a record is the part of its value before the dash.
+// records returns records with these values. The key of a record is the part of its value before
+// the dash.
 func (b *applyBench) records(values ...string) (records []*incoming) {
 	for _, value := range values {
 		key, _, _ := strings.Cut(value, "-")
@@ -214,7 +215,8 @@ func TestApply_DuplicatesAreNotPassedToTheHandler(t *testing.T) {
 	b.wantCalls("a-1 b-1 a-2 c-1", "d-1")
 	b.wantEffects("a-1 b-1 a-2 c-1 d-1")
 	b.wantPosition(0, 13)
-	// The first batch contains two records twice. The second batch contains all six records again.
+	// The first batch contains 6 records, 2 of them twice. The second batch contains all 6 again, as
+	// duplicates.
 	b.wantResults(map[string]float64{applied: 4, skipped: 1, duplicate: 8})
 	if b.commits != 2 {
 		t.Errorf("calls of OnCommit = %d, want 2", b.commits)
@@ -228,7 +230,7 @@ func (b *applyBench) copies(records []*incoming) (copies []*incoming) {
 	return copies
 }
 
-func TestApply_ErrorRollsEverythingBack(t *testing.T) {
+func TestApply_ErrorRollsTheTransactionBack(t *testing.T) {
 	t.Parallel()
 	away := errors.New("away")
 	tests := []struct {
@@ -320,7 +322,7 @@ func TestApply_ParksAllRecordsAfterOneRollback(t *testing.T) {
 	}
 }
 
-func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
+func TestWorker_AppliesRecordsOneByOneAfterAFailedStatement(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
@@ -386,8 +388,8 @@ func TestApply_RepeatsTheTransactionAfterAConflict(t *testing.T) {
 	}
 }
 
-// A process that was stopped during a rebalance can apply old records. The event ids are deleted,
-// so that only the position can prevent a second effect.
+// A process that was halted during a rebalance can apply old records later. The event ids are
+// deleted, so that only the position can prevent a second effect.
 func TestApply_OldPositionIsRejected(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -417,7 +419,7 @@ func TestApply_PartitionsShareATransaction(t *testing.T) {
 	b.wantPosition(2, 1)
 	b.wantPosition(5, 2)
 
-	// If the position of one partition has changed, the whole transaction is rolled back.
+	// If the position of one partition has changed, the whole transaction must be rolled back.
 	chunks = []*chunk{b.chunk(2, b.records("a-2")...), b.chunk(5, b.records("b-3")...)}
 	if _, err := b.pool.Exec(t.Context(), "UPDATE inbox_positions SET next_offset = 9 WHERE partition = 5"); err != nil {
 		t.Fatal(err)
@@ -429,7 +431,7 @@ func TestApply_PartitionsShareATransaction(t *testing.T) {
 	b.wantPosition(2, 1)
 }
 
-// Another transaction holds an old snapshot, so vacuum cannot remove the old versions of the row.
+// While another transaction has an old snapshot, vacuum cannot remove the old versions of the row.
 func TestApply_MovingAPositionReadsNoOldRowVersions(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

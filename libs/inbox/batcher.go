@@ -18,35 +18,35 @@ type chunk struct {
 	// follows the last record.
 	startPosition position
 	endOffset     int64
-	// newPosition is the position after the transaction. It is valid after done has received nil.
+	// newPosition is the position after the transaction. It is valid after nil was received from done.
 	newPosition position
-	// The batcher sets started when it takes the chunk. A worker that stops sets started to
-	// withdraw the chunk.
+	// The batcher sets started when it takes the chunk. To withdraw the chunk, a worker that stops
+	// sets started first.
 	started atomic.Bool
-	done    chan error // the result of the transaction
+	done    chan error // receives the result of the transaction
 }
 
-// enoughRecords determines when transactions of a topic run concurrently. While n transactions run,
-// another one starts if more than n times enoughRecords records wait. Slow handlers then run in
-// parallel, and records of fast handlers share commits.
+// enoughRecords determines how many transactions of a topic run concurrently. While n transactions
+// run, another one starts only if more than n times enoughRecords records wait. So slow handlers
+// run in parallel, and the records of fast handlers share a commit.
 const enoughRecords = 16
 
 // maxPause is the maximum pause between the end of a transaction and the next one.
 const maxPause = 20 * time.Millisecond
 
-// batcher applies chunks of several partitions of a topic in one transaction, so a busy topic needs
-// few commits. While a transaction of the topic runs, new chunks wait. After the transaction they
-// wait for as long as the transaction took, at most maxPause. Then they are applied together. A
-// chunk of an idle topic does not wait.
+// batcher applies chunks of several partitions of a topic in one transaction, so that a busy topic
+// needs few commits. While a transaction of the topic runs, new chunks wait. After it, they wait
+// for as long as that transaction took, but at most maxPause. Then they are applied together. If no
+// transaction of the topic runs, a chunk does not wait.
 type batcher struct {
 	consumer *Consumer
 
 	mu      sync.Mutex
-	waiting map[string][]*chunk // the waiting chunks by topic
-	running map[string]int      // the number of running transactions by topic
+	waiting map[string][]*chunk // waiting chunks, by topic
+	running map[string]int      // number of running transactions, by topic
 }
 
-// addChunk queues a chunk. The result is sent to the channel done of the chunk.
+// addChunk queues a chunk. The channel done of the chunk receives the result.
 func (b *batcher) addChunk(ch *chunk) {
 	topic := ch.partition.topic
 	b.mu.Lock()
@@ -78,9 +78,8 @@ func (b *batcher) run(topic string) {
 	}
 }
 
-// takeChunks removes the oldest chunks, up to the size of a transaction, and returns them ordered
-// by partition. All transactions then lock the rows of partitions in the same order and do not
-// deadlock.
+// takeChunks removes the oldest chunks, up to the size of a transaction, and returns them sorted by
+// partition. So all transactions lock the rows of partitions in the same order and do not deadlock.
 func (b *batcher) takeChunks(topic string) []*chunk {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,8 +99,8 @@ func (b *batcher) takeChunks(topic string) []*chunk {
 	return taken
 }
 
-// apply applies chunks in one transaction. If the transaction fails, each chunk is applied in its
-// own transaction. An error in one partition then does not affect the other partitions.
+// apply applies chunks in one transaction. If it fails, each chunk is applied in its own
+// transaction, so that an error in one partition does not affect the others.
 func (b *batcher) apply(chunks []*chunk) {
 	if len(chunks) > 1 && b.applyTogether(chunks) == nil {
 		for _, ch := range chunks {
@@ -121,8 +120,8 @@ func (b *batcher) applyTogether(chunks []*chunk) error {
 		if ch.ctx.Err() != nil {
 			return ch.ctx.Err()
 		}
-		// If one of the partitions is assigned to another process, the ctx of its chunk ends. The
-		// transaction is then canceled, and the chunks of the other partitions are retried.
+		// The ctx of a chunk ends if its partition is assigned to another process. The transaction is
+		// then canceled, and the chunks of the other partitions are tried again.
 		context.AfterFunc(ch.ctx, cancel)
 	}
 	return b.consumer.apply(ctx, chunks...)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fillSlots prevents the batcher from starting a transaction until the test calls release.
+// fillSlots prevents the batcher from starting transactions until release is called.
 func (b *applyBench) fillSlots() (release func()) {
 	for range cap(b.slots) {
 		b.slots <- struct{}{}
@@ -47,7 +47,7 @@ func TestBatcher_WaitingPartitionsShareATransaction(t *testing.T) {
 	}
 }
 
-func TestBatcher_ErrorOfOnePartitionDoesNotAffectTheOthers(t *testing.T) {
+func TestBatcher_ErrorInOnePartitionDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	away := errors.New("away")
 	b := newApplyBench(t, func(values []string) (Outcome, error) {
@@ -83,7 +83,7 @@ func TestBatcher_WithdrawnChunkIsNotApplied(t *testing.T) {
 	withdrawn, kept := b.chunkOf(t.Context(), 1), b.chunkOf(t.Context(), 2)
 	b.batcher.addChunk(withdrawn)
 	b.batcher.addChunk(kept)
-	withdrawn.started.Store(true) // a worker that stops withdraws its chunk by setting started
+	withdrawn.started.Store(true) // a worker that stops withdraws its chunk in this way
 	release()
 	if err := <-kept.done; err != nil {
 		t.Fatal(err)

@@ -17,15 +17,15 @@ import (
 	"ringfence.dev/libs/outbox"
 )
 
-// The headers that a dead letter has in addition to the headers of the original record.
+// Headers that a dead letter has in addition to those of the original record.
 const (
 	headerDLQTopic     = "dlq_topic"
 	headerDLQPartition = "dlq_partition"
 	headerDLQOffset    = "dlq_offset"
 	headerDLQEventID   = "dlq_event_id"
 	headerDLQError     = "dlq_error"
-	// headerDLQCut lists the parts of the record that were too large. Only the original record
-	// contains these parts.
+	// headerDLQCut lists the parts of the record that are missing in the dead letter because they were
+	// too large. Only the original record contains them.
 	headerDLQCut = "dlq_cut"
 )
 
@@ -119,8 +119,8 @@ func (c *Consumer) logParked(rec *incoming) {
 		"event_id", rec.EventID, "event_type", rec.Type, "dlq", c.dlqName(rec.Topic), "error", rec.resultReason)
 }
 
-// shortText returns the text of an error in a form that a row and a header can store: shortened,
-// with valid characters.
+// shortText returns the text of an error in a form that rows and headers can contain: shortened,
+// and without invalid characters.
 func shortText(err error) string {
 	text := err.Error()
 	text = strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "")

@@ -17,15 +17,15 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// lateIDDays is how many days the ids in inbox_late_events are kept. It exceeds the 30 days for
-// which the DLQ keeps a record that can be replayed.
+// lateIDDays is the number of days for which the ids in inbox_late_events are kept. It is longer
+// than the 30 days for which a record in the DLQ can be replayed.
 const lateIDDays = 31
 
-// Both statements store the ids that are new, and return them. They differ in how they find an id
-// that is already stored.
+// insertIDs and insertIDsOfAnyDay store the ids that are new, and return them. They differ in how
+// they find ids that are already stored.
 //
-// insertIDs searches only the day of the event's time. This suffices for ids of the outbox (UUID
-// version 7), because an event keeps its id and its time.
+// insertIDs searches only the day of the event's time. This is enough for ids of the outbox (UUID
+// version 7), because the outbox never changes the id or the time of an event.
 //
 // insertIDsOfAnyDay searches all days, which is slower. It is for ids of other producers, which can
 // publish an event again with another time.
@@ -63,20 +63,20 @@ incoming AS (
 SELECT event_id FROM recent UNION ALL SELECT event_id FROM late`
 )
 
-// mayBeOfAnotherDay reports whether the id must be stored with insertIDsOfAnyDay, which searches
-// all days. This is the case if the id can already be stored under another day, or if it will soon
-// be too old for inbox_events.
+// mayBeOfAnotherDay reports whether the id must be stored with insertIDsOfAnyDay. It returns true
+// if the id can already be stored under another day, or if it will soon be too old for
+// inbox_events.
 func (rec *incoming) mayBeOfAnotherDay() bool {
 	return rec.EventID.Version() != 7 || time.Since(rec.Time) > 7*24*time.Hour
 }
 
-// This statement runs after the insert of the ids. If the insert waited for another transaction,
-// this statement also returns the keys of the records that the other transaction parked.
+// selectParkedKeys runs after the insert of the ids. If the insert waited for another transaction,
+// selectParkedKeys also returns the keys of the records that this transaction parked.
 const selectParkedKeys = `
 SELECT DISTINCT key_hash FROM dead_letters
 WHERE consumer = @consumer AND topic = @topic AND key_hash = ANY(@hashes::bytea[])`
 
-// keyHash is the hash of a key in dead_letters.
+// keyHash is the hash of a record's key, as stored in dead_letters.
 type keyHash [sha256.Size]byte
 
 func hashOf(key string) keyHash { return sha256.Sum256([]byte(key)) }
@@ -88,8 +88,8 @@ type lookup struct {
 	parkedKeys map[keyHash]bool
 }
 
-// beginChunks moves the positions of the chunks, stores the ids of their records and finds parked
-// keys, in one round trip. If a position has changed, it returns errPositionChanged.
+// beginChunks moves the positions of the chunks, stores the ids of their records and finds the
+// parked keys, in one round trip. It returns errPositionChanged if a stored position has changed.
 func (c *Consumer) beginChunks(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) (*lookup, error) {
 	var batch pgx.Batch
 	moved := make([]pgtype.TID, len(chunks))
@@ -102,7 +102,7 @@ func (c *Consumer) beginChunks(ctx context.Context, tx *pg.Pipeline, chunks []*c
 		for _, rec := range ch.records {
 			ids, days = append(ids, rec.EventID), append(days, rec.Time)
 			anyDay = anyDay || rec.mayBeOfAnotherDay()
-			if rec.Key != "" { // records without a key are not ordered, so they do not block each other
+			if rec.Key != "" { // records without a key have no order
 				hash := hashOf(rec.Key)
 				hashes = append(hashes, hash[:])
 			}
@@ -157,8 +157,8 @@ DELETE FROM inbox_late_events WHERE (consumer, topic, event_id) IN (
 	ORDER BY received_at LIMIT @rows
 	FOR UPDATE SKIP LOCKED)`
 
-// Retain creates the partitions of event ids for the next days and deletes ids that are older than
-// the records in Kafka. Run calls it at the start and every hour.
+// Retain creates the partitions of event ids for the next days, and deletes ids that are older than
+// the records in Kafka. Run calls it at the start and once an hour.
 func (c *Consumer) Retain(ctx context.Context) error {
 	if err := c.createDays(ctx); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (c *Consumer) createDays(ctx context.Context) error {
 	return nil
 }
 
-// retain calls Retain about every hour, at a different time in each replica.
+// retain calls Retain about once an hour, at a different time in each replica.
 func (c *Consumer) retain(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := c.Retain(ctx); err != nil && ctx.Err() == nil {
@@ -196,7 +196,7 @@ func (c *Consumer) retain(ctx context.Context) {
 	}
 }
 
-// isMissingPartition reports whether err means that no partition accepts the row.
+// isMissingPartition reports whether the error is that no partition accepts the row.
 func isMissingPartition(err error) bool {
 	var fault *pgconn.PgError
 	return errors.As(err, &fault) && fault.Code == "23514" && fault.ConstraintName == ""

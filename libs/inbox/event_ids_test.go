@@ -21,7 +21,7 @@ func TestApply_RecognizesAnEventThatWasPublishedTwice(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name         string
-		first, again int // the age of each event in days
+		first, again int // age of each of the two events, in days
 	}{
 		{name: "today", first: 0, again: 0},
 		{name: "on the oldest day of inbox_events", first: 8, again: 8},
@@ -39,7 +39,7 @@ func TestApply_RecognizesAnEventThatWasPublishedTwice(t *testing.T) {
 			b := newApplyBench(t, nil)
 			rec := b.at("a-1", test.first)
 			if test.first != test.again {
-				// the outbox generates ids of UUID version 7, and uuid.New returns version 4
+				// uuid.New returns an id of version 4. The outbox generates ids of version 7.
 				rec.EventID = uuid.New()
 			}
 			again := b.copies([]*incoming{rec})
@@ -62,8 +62,8 @@ func TestApply_RecognizesAnEventWhoseDayBecameTooOld(t *testing.T) {
 	b.wantCalls()
 }
 
-// If the id were stored under the day of tomorrow, a repetition of the event after midnight would
-// get another day and would not be recognized.
+// If the id were stored under tomorrow's day, a repetition of the event after midnight would have
+// another day and would not be recognized.
 func TestApply_StoresIDsOfFutureEventsAsLateEvents(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
@@ -96,7 +96,7 @@ func (b *applyBench) days() (n int) {
 	return n
 }
 
-// A backup reads the table of event ids for hours. The next partitions must be created in that
+// A backup reads the table of event ids for hours. The next partitions must be created in this
 // time.
 func TestRetain_CreatesPartitionsWhileAnotherTransactionReads(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,7 @@ package inbox
 
 import "time"
 
-// SetRefusedTime changes how long the consumer retries a record that the database refuses. It must
+// SetRefusedTime changes how long the consumer retries a record that the database rejects. It must
 // be called before Run.
 func (c *Consumer) SetRefusedTime(d time.Duration) { c.refusedTime = d }
 

@@ -19,7 +19,7 @@ import (
 
 const keys = 40
 
-// produceFacts produces the records of each key in order, and a tenth of them twice.
+// produceFacts produces the records of each key in order. It produces a tenth of them twice.
 func (b *bench) produceFacts(from, to int64) {
 	b.Helper()
 	var records []*kgo.Record
@@ -84,8 +84,7 @@ func TestConsumer_DatabaseOutageLosesNoRecord(t *testing.T) {
 	b.wantAll(65)
 }
 
-// proxy forwards the connections of a pool to Postgres. proxy.cut closes the connections and
-// refuses new connections.
+// proxy forwards a pool's connections to Postgres. cut closes them and refuses further connections.
 type proxy struct {
 	t        testing.TB
 	listener net.Listener

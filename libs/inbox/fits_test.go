@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-func TestNeverFits_IsTrueForPermanentErrorsOnly(t *testing.T) {
+func TestIsInvalidValue_IsTrueOnlyForPermanentErrors(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		fault error
@@ -18,13 +18,13 @@ func TestNeverFits_IsTrueForPermanentErrorsOnly(t *testing.T) {
 		{&pgconn.PgError{Code: "54000"}, true},
 		{&pgconn.PgError{Code: "23502"}, true},
 		{&pgconn.PgError{Code: "23514", ConstraintName: "calls_status_check"}, true},
-		// The consumer creates a missing partition, so a retry succeeds.
+		// A retry succeeds, because the consumer creates the missing partition.
 		{&pgconn.PgError{Code: "23514", TableName: "events_default"}, false},
 		{&pgconn.PgError{Code: "40P01"}, false},
 		{errors.New("no database"), false},
 	} {
 		if got := isInvalidValue(fmt.Errorf("insert: %w", tt.fault)); got != tt.never {
-			t.Errorf("neverFits(%+v) = %v", tt.fault, got)
+			t.Errorf("isInvalidValue(%+v) = %v", tt.fault, got)
 		}
 	}
 }

@@ -21,17 +21,17 @@ import (
 
 const (
 	batchRecords = 500
-	// txRecords is the maximum number of records in a transaction. A transaction keeps its row
-	// locks until it ends, and API requests wait for these locks.
+	// txRecords is the maximum number of records in a transaction. A transaction keeps its row locks
+	// until its end, and API requests wait for these locks.
 	txRecords = 100
-	// pollTime is the timeout of a poll. A seek takes effect when the next poll begins.
+	// pollTime limits a poll. A seek takes effect only when the next poll begins.
 	pollTime = time.Second
-	// sessionTimeout is how long the partitions of a killed member remain assigned to it. 6 s is
-	// the minimum that brokers accept by default.
+	// sessionTimeout is how long the partitions of a killed member stay assigned to it. 6 s is the
+	// minimum that brokers accept by default.
 	sessionTimeout    = 6 * time.Second
 	heartbeatInterval = 2 * time.Second
-	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow. Such a
-	// member can still finish its transaction, but only one process can move the position of a
+	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow. After that,
+	// the member can still finish its transaction, but only one process can move the position of a
 	// partition.
 	rebalanceTimeout = 10 * time.Second
 	// requestOverhead is added to the timeout of each Kafka request. It also limits how long this
@@ -39,16 +39,16 @@ const (
 	requestOverhead = 6 * time.Second
 	commitInterval  = time.Second
 	commitTimeout   = 5 * time.Second
-	// positionInterval is the time between two runs of comparePositions, which compares the
-	// positions of idle workers with the stored positions.
+	// positionInterval is the time between two comparisons of idle workers' positions with the stored
+	// positions.
 	positionInterval = 5 * time.Second
 	// repeatLogAfter is the time after which the same error is logged again.
 	repeatLogAfter = 10 * time.Second
 )
 
-// Run consumes until ctx is canceled. It then waits for the transactions, commits the group's
-// offsets and leaves the group. Run waits for unavailable brokers and databases. It returns an
-// error only if a retry cannot help.
+// Run consumes until ctx is canceled. Then it waits for the running transactions, commits the
+// group's offsets and leaves the group. While brokers or the database are unavailable, Run waits.
+// It returns an error only if a retry cannot help.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.ensureTopics(ctx); err != nil || ctx.Err() != nil {
 		return err
@@ -58,25 +58,24 @@ func (c *Consumer) Run(ctx context.Context) error {
 	client, err := kafka.NewClient(c.cfg, c.name+"-consumer", c.registry, append(g.staticMemberOptions(),
 		kgo.ConsumerGroup(c.group),
 		kgo.ConsumeTopics(slices.Collect(maps.Keys(c.handlers))...),
-		// A partition is read from its start if it has no position or if the record at its position
-		// was deleted.
+		// A partition is read from its start if it has no position, or if the record at its position was
+		// deleted.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// A rebalance waits until the workers have stopped, so only assigned partitions are read.
+		// A rebalance waits until the workers have stopped, so that only assigned partitions are read.
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(g.assigned),
 		kgo.AdjustFetchOffsetsFn(g.startOffsets),
 		kgo.OnPartitionsRevoked(g.onRevoked),
 		kgo.OnPartitionsLost(g.onLost),
-		// The offsets of the group are committed only for lag metrics.
+		// The offsets of the group are committed only for the lag metrics.
 		kgo.AutoCommitMarks(),
 		kgo.AutoCommitInterval(commitInterval),
 		kgo.SessionTimeout(sessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval),
 		kgo.RebalanceTimeout(rebalanceTimeout),
 		kgo.RequestTimeoutOverhead(requestOverhead),
-		// Fetched records of a paused partition are dropped and later fetched again, so keep
-		// fetches small.
+		// Small fetches: the records of a paused partition are dropped and fetched again later.
 		kgo.FetchMaxPartitionBytes(512<<10),
 		kgo.FetchMaxWait(time.Second),
 	)...)
@@ -92,8 +91,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	stopBackground()
 	jobs.Wait()
 
-	// During the shutdown, the group first stops fetching. The workers then finish, their offsets
-	// are committed, and the member leaves the group.
+	// At the shutdown, the group first stops fetching. Then the workers finish, their offsets are
+	// committed, and the member leaves the group.
 	g.stopWorkers(g.all(), drainTimeout)
 	g.commit(context.WithoutCancel(ctx), client.Client)
 	client.CloseAllowingRebalance()
@@ -102,7 +101,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 }
 
 // awaitDays creates the partitions of event ids for the next days. It retries until it succeeds or
-// until ctx is canceled.
+// ctx is canceled.
 func (c *Consumer) awaitDays(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := c.createDays(ctx)
@@ -114,8 +113,8 @@ func (c *Consumer) awaitDays(ctx context.Context) {
 	}
 }
 
-// staticMemberOptions returns the options that make this process a static member of the group, if
-// the replica has an instance id.
+// staticMemberOptions returns the options that make this process a static member of the group.
+// Without an instance id, it returns none.
 func (g *group) staticMemberOptions() []kgo.Opt {
 	if g.consumer.cfg.InstanceID == "" {
 		return nil
@@ -123,8 +122,8 @@ func (g *group) staticMemberOptions() []kgo.Opt {
 	return []kgo.Opt{kgo.InstanceID(g.consumer.cfg.InstanceID)}
 }
 
-// leaveGroup removes a static member from the group, so that other replicas get its partitions. The
-// Kafka client itself does this only for members that are not static.
+// leaveGroup removes a static member from the group, so that its partitions are assigned to other
+// replicas. The Kafka client removes only members that are not static.
 func (g *group) leaveGroup() {
 	c := g.consumer
 	if c.cfg.InstanceID == "" {
@@ -134,7 +133,7 @@ func (g *group) leaveGroup() {
 	defer cancel()
 	client, err := kafka.NewClient(c.cfg, c.name+"-leave", nil)
 	if err != nil {
-		return // cannot happen, because the first client accepted the same settings
+		return // cannot happen: the first client accepted the same settings
 	}
 	defer client.Close()
 	left, err := kadm.NewClient(client.Client).LeaveGroup(ctx,
@@ -145,7 +144,7 @@ func (g *group) leaveGroup() {
 	}
 }
 
-// ensureTopics creates the topics that the consumer reads and their dead-letter topics. It waits
+// ensureTopics creates the topics that the consumer reads, and their dead-letter topics. It waits
 // for the brokers.
 func (c *Consumer) ensureTopics(ctx context.Context) error {
 	client, err := kafka.NewClient(c.cfg, c.name+"-topics", nil)
@@ -171,7 +170,7 @@ func (c *Consumer) ensureTopics(ctx context.Context) error {
 		if err == nil || errors.As(err, &permanent) || ctx.Err() != nil {
 			return err
 		}
-		// Log again if the reason has changed.
+		// The error is logged again if its text has changed.
 		if err.Error() != logged || time.Since(loggedAt) > repeatLogAfter {
 			slog.Warn("consumer waits for Kafka", "consumer", c.name, "error", err)
 			logged, loggedAt = err.Error(), time.Now()
@@ -189,22 +188,21 @@ func (p partition) String() string { return fmt.Sprintf("partition %d of %s", p.
 
 func (p partition) asMap() map[string][]int32 { return map[string][]int32{p.topic: {p.number}} }
 
-// group is the membership of this process in the consumer group. It contains a worker for each
-// assigned partition.
+// group is this process's membership in the consumer group. It has a worker for each assigned
+// partition.
 type group struct {
 	consumer *Consumer
 	mu       sync.Mutex
 	client   *kgo.Client
 	workers  map[partition]*worker
-	topics   map[string]uuid.UUID // Kafka's ids of the topics that are read
-	// rejoiningTopics lists the topics that were deleted and created again, so that their ids
-	// differ from the ids in use. rejoin removes them from the subscription, and adds them again
-	// after the next poll.
+	topics   map[string]uuid.UUID // Kafka's ids of the subscribed topics
+	// rejoiningTopics contains topics that were deleted and created again, so that their ids have
+	// changed. rejoin unsubscribes from them, and subscribes again after the next poll.
 	rejoiningTopics []string
 }
 
-// poll passes fetched records to the workers until ctx ends. It does not wait for workers. If a
-// worker has too many records, its partition is paused until the worker resumes the partition.
+// poll passes fetched records to the workers until ctx ends. It does not wait for the workers. If a
+// worker has too many records, its partition is paused until the worker resumes it.
 func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	var last string
 	for ctx.Err() == nil {
@@ -236,7 +234,7 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// fetchFailed logs an error of a fetch, unless its text equals lastLogged.
+// fetchFailed logs the error of a fetch, unless lastLogged is the same text.
 func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition, err error, lastLogged *string) {
 	c := g.consumer
 	c.metrics.fetchErrors.Inc()
@@ -250,12 +248,12 @@ func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition
 	}
 }
 
-// checkRecreated rejoins a topic that was deleted and created again. Without this, the client would
-// not read the new topic.
+// checkRecreated calls rejoinTopic for a topic that was deleted and created again. Otherwise the
+// client would not read the new topic.
 func (g *group) checkRecreated(ctx context.Context, client *kgo.Client, topic string) {
 	ids, err := lookUpIDs(ctx, client, []string{topic})
 	if err != nil {
-		return // the next fetch fails again and repeats this check
+		return // the next fetch fails too and repeats this check
 	}
 	g.mu.Lock()
 	known, read := g.topics[topic]
@@ -265,7 +263,7 @@ func (g *group) checkRecreated(ctx context.Context, client *kgo.Client, topic st
 	}
 }
 
-// rejoinTopic marks a topic, so that the poll loop restarts the workers of the topic with its
+// rejoinTopic marks a topic. The poll loop then restarts the topic's workers with the topic's
 // current id.
 func (g *group) rejoinTopic(topic string) {
 	g.mu.Lock()
@@ -275,8 +273,8 @@ func (g *group) rejoinTopic(topic string) {
 	}
 }
 
-// rejoin removes the recreated topics from the subscription, and subscribes to them again. Their
-// partitions are then assigned again, and startOffsets reads the new topic ids.
+// rejoin unsubscribes from the recreated topics and subscribes again. Their partitions are then
+// assigned again, and startOffsets reads the new topic ids.
 func (g *group) rejoin(client *kgo.Client) {
 	g.mu.Lock()
 	topics := g.rejoiningTopics
@@ -301,7 +299,7 @@ func (g *group) routeRecords(client *kgo.Client, p partition, records []*kgo.Rec
 	w := g.workers[p]
 	g.mu.Unlock()
 	if w == nil {
-		return // the partition was assigned to another member in the meantime
+		return // the partition is now assigned to another member
 	}
 	w.mu.Lock()
 	seeking, next := w.seekTo != nil, w.fetchNext
@@ -310,11 +308,11 @@ func (g *group) routeRecords(client *kgo.Client, p partition, records []*kgo.Rec
 	}
 	w.mu.Unlock()
 	if first := records[0]; !seeking && first.Offset < next {
-		// The position was beyond the end of the log, and the client started again at the
-		// beginning. Without setOffset the committed offset of the group would not move back.
+		// The position was beyond the end of the log, so the client started at the beginning again.
+		// setOffset also moves the group's committed offset back.
 		g.consumer.reportMovedBack(p, logTruncated, next, first.Offset)
 		setOffset(client, p, first.Offset)
-		return // the client fetches the same records again
+		return // the client will fetch the same records again
 	}
 	if !seeking && next > 0 && records[0].Offset > next && logStart > next {
 		g.consumer.reportExpired(p, next, logStart)
@@ -322,13 +320,13 @@ func (g *group) routeRecords(client *kgo.Client, p partition, records []*kgo.Rec
 	w.queueRecords(records)
 }
 
-// comparePositions compares the positions of idle workers with the stored positions. Without the
-// comparison, a restored database would be noticed only with the next record of each partition.
+// comparePositions compares the positions of idle workers with the stored positions. Otherwise the
+// consumer would detect a restored database only with the next record of each partition.
 func (g *group) comparePositions(ctx context.Context) {
 	for pause(ctx, positionInterval); ctx.Err() == nil; pause(ctx, positionInterval) {
 		stored, err := g.consumer.storedPositions(ctx)
 		if err != nil {
-			continue // the database is unavailable; busy workers report this error
+			continue // the database is unavailable; busy workers report it
 		}
 		g.mu.Lock()
 		workers := maps.Clone(g.workers)
@@ -339,7 +337,7 @@ func (g *group) comparePositions(ctx context.Context) {
 	}
 }
 
-// applySeeks makes the client continue at the offsets that workers have requested.
+// applySeeks makes the client continue at the offsets that workers requested.
 func (g *group) applySeeks(client *kgo.Client) {
 	g.mu.Lock()
 	workers := maps.Clone(g.workers)
@@ -368,16 +366,16 @@ func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string
 			w := newWorker(g, client, p)
 			g.workers[p] = w
 			g.consumer.backlog.Took(topic, number)
-			// the client keeps a partition paused after a rebalance, so resume it
+			// After a rebalance, the client keeps a paused partition paused.
 			client.ResumeFetchPartitions(p.asMap())
 			go w.run()
 		}
 	}
 }
 
-// startOffsets replaces the committed offsets of the group with the stored positions. The Kafka
-// client calls startOffsets before it fetches from newly assigned partitions. startOffsets waits
-// until the database is available.
+// startOffsets replaces the group's committed offsets by the stored positions. The Kafka client
+// calls it before it fetches from newly assigned partitions. It waits until the database is
+// available.
 func (g *group) startOffsets(
 	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
 ) (map[string]map[int32]kgo.Offset, error) {
@@ -454,15 +452,15 @@ func lookUpIDs(ctx context.Context, client *kgo.Client, topics []string) (map[st
 	return ids, nil
 }
 
-// onRevoked is the callback for partitions that move to another member. It waits for their workers,
-// and commits the offsets before the other member starts.
+// onRevoked is called when partitions move to another member. It waits for their workers and
+// commits the offsets before the other member starts.
 func (g *group) onRevoked(ctx context.Context, client *kgo.Client, gone map[string][]int32) {
 	g.stopWorkers(g.remove(gone), drainTimeout)
 	g.commit(ctx, client)
 }
 
-// onLost is the callback for partitions that this member has already lost. It stops their workers
-// without a wait, because the partitions can already be assigned to another member.
+// onLost is called when this member has already lost partitions. It stops their workers without
+// waiting, because the partitions can already be assigned to another member.
 func (g *group) onLost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	g.stopWorkers(g.remove(gone), 0)
 }
@@ -492,8 +490,8 @@ func (g *group) all() []*worker {
 	return all
 }
 
-// stopWorkers waits up to the duration drain for the workers to finish their transactions. It then
-// cancels the transactions and waits for the workers.
+// stopWorkers waits for the workers to finish their transactions, at most for the duration drain.
+// Then it cancels the transactions and waits for the workers.
 func (g *group) stopWorkers(workers []*worker, drain time.Duration) {
 	for _, w := range workers {
 		close(w.stopping)
@@ -511,8 +509,8 @@ func (g *group) stopWorkers(workers []*worker, drain time.Duration) {
 	}
 }
 
-// workersEnded reports whether all workers ended within timeout. A transaction that still runs
-// after the timeout cannot commit if another process applies the same records.
+// workersEnded reports whether all workers ended within the timeout. If a transaction still runs,
+// it cannot commit if another process applies the same records.
 func workersEnded(workers []*worker, timeout time.Duration) bool {
 	late := time.After(timeout)
 	for _, w := range workers {

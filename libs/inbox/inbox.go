@@ -1,5 +1,5 @@
 // Package inbox applies Kafka records to a service's schema. One transaction stores the effect of a
-// record, its event id and the new position of its partition, so each record is applied once.
+// record, its event id and the new position of its partition. So each record is applied once.
 // Records that cannot be applied are parked and published to a dead-letter topic.
 package inbox
 
@@ -25,8 +25,8 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations are the migrations of the inbox's tables, for pg.Open and pgtest.New. A consumer also
-// needs the tables of the outbox, which publishes parked records.
+// Migrations contains the migrations of the inbox's tables, for pg.Open and pgtest.New. A consumer
+// also needs the tables of the outbox, which publishes parked records.
 var Migrations = pg.Migrations{Name: "inbox", FS: migrationFiles(files)}
 
 // migrationFiles returns the folder with the migrations. It cannot fail, because the folder is
@@ -54,10 +54,10 @@ type Result struct {
 	reason  error
 }
 
-// Skip returns the result for a record that needs no effect.
+// Skip returns the result of a record that needs no effect.
 func Skip(reason error) Result { return Result{outcome: skipped, reason: reason} }
 
-// Park returns the result for a record that this build can never apply.
+// Park returns the result of a record that this version can never apply.
 func Park(reason error) Result { return Result{outcome: parked, reason: reason} }
 
 // IsParked reports whether the record must be parked.
@@ -66,9 +66,9 @@ func (r Result) IsParked() bool { return r.outcome == parked }
 // Reason returns why the record was skipped or parked, or nil if it was applied.
 func (r Result) Reason() error { return r.reason }
 
-// ResultOf converts the error of a function that handles one record to a result: nil to applied, an
-// error of kafka.Skipf to skipped, and an error of kafka.Parkf to parked. It returns any other
-// error unchanged.
+// ResultOf converts the error of a function that handles one record to a result. nil means applied,
+// an error of kafka.Skipf means skipped, and an error of kafka.Parkf means parked. ResultOf returns
+// any other error unchanged.
 func ResultOf(err error) (Result, error) {
 	switch {
 	case err == nil:
@@ -83,40 +83,40 @@ func ResultOf(err error) (Result, error) {
 
 // Outcome is the outcome of a batch.
 type Outcome struct {
-	// Results has one element per record of the batch.
+	// Results contains one result per record of the batch.
 	Results []Result
-	// Last contains the last statements of the handler, or is nil. The statements are sent together
-	// with COMMIT, which saves a round trip. An error of a statement counts as an error of the
+	// Last contains the last statements of the handler. It can be nil. They are sent together with
+	// COMMIT, which saves a round trip. An error of these statements counts as an error of the
 	// handler.
 	Last *pgx.Batch
-	// OnCommit, if not nil, is called once after the transaction has committed. It is not called if
-	// the transaction was rolled back, or if it is unknown whether the transaction committed.
-	// OnCommit must not block.
+	// OnCommit is called once after the transaction has committed. It is not called after a rollback,
+	// or if it is not known whether the transaction committed. OnCommit must not block, and it can be
+	// nil.
 	OnCommit func()
 }
 
-// Handler applies a batch of records of one topic in tx, which also stores their ids and positions.
-// None of the records has been applied before. Records of one partition are in the order of the
-// log.
+// Handler applies a batch of records of one topic in tx. The same transaction stores their ids and
+// positions. None of the records has been applied before. Records of one partition are in the order
+// of the log.
 //
-// If a result is Park, tx is rolled back. The handler is called again without that record and
-// without later records of its key, which are parked in the same transaction.
+// If a result is Park, tx is rolled back, and the handler is called again without this record and
+// without later records of its key. These records are parked in the same transaction.
 //
-// An error rolls tx back, and the records are handled one by one. A single record is parked if its
-// handler panics, returns outbox.ErrTooLarge or writes a value that the database can never store.
-// After a constraint violation, the record is parked if retries fail for 15 minutes (refusedTime)
-// while other records are applied. After any other error, the partition waits until a retry
-// succeeds.
+// If the handler returns an error, tx is rolled back, and the records are handled one by one. A
+// single record is parked if the handler panics, returns outbox.ErrTooLarge or writes a value that
+// the database can never store. After a constraint violation, the record is parked if retries fail
+// for 15 minutes (refusedTime) while other records are applied. After any other error, the
+// partition waits until a retry succeeds.
 //
 // A handler must not begin, commit or roll back tx. It can be called several times for a record, so
 // effects outside of tx belong in Outcome.OnCommit.
 type Handler func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, error)
 
-// Handlers maps a topic to its handler.
+// Handlers contains the handlers of topics, by the topic's name.
 type Handlers map[string]Handler
 
-// Each returns a handler that calls apply for each record in order and converts the error with
-// ResultOf. onCommit, if not nil, becomes Outcome.OnCommit.
+// Each returns a handler that calls apply for each record in order, and converts its error with
+// ResultOf. onCommit becomes Outcome.OnCommit and can be nil.
 func Each(apply func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error, onCommit func()) Handler {
 	return func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, error) {
 		outcome := Outcome{Results: make([]Result, len(batch)), OnCommit: onCommit}
@@ -130,12 +130,12 @@ func Each(apply func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error, on
 	}
 }
 
-// Consumer reads topics for one service. Each assigned partition has a worker, and workers of a
-// topic share transactions. If a shared transaction fails, each worker applies its records alone,
-// and then one by one.
+// Consumer reads topics for one service. Each assigned partition has a worker, and the workers of a
+// topic share transactions. If a shared transaction fails, each worker applies its records in its
+// own transaction. If that fails too, it applies them one by one.
 type Consumer struct {
 	name     string
-	group    string // the name of the consumer group: the same as name, except in tests
+	group    string // name of the consumer group; differs from name only in tests
 	cfg      kafka.Config
 	pool     *pgxpool.Pool
 	handlers Handlers
@@ -143,23 +143,23 @@ type Consumer struct {
 	registry prometheus.Registerer
 	metrics  *metrics
 	backlog  *kafka.Backlog
-	// slots limits the number of concurrent transactions: a transaction adds an element and removes
-	// it at its end.
+	// slots limits the number of concurrent transactions. A transaction sends a value to slots and
+	// receives it again at its end.
 	slots   chan struct{}
 	batcher *batcher
 	// appliedCount is the number of records that this consumer has applied since its start.
 	appliedCount atomic.Int64
-	// refusedTime equals the constant refusedTime, except in tests.
+	// refusedTime differs from the constant refusedTime only in tests.
 	refusedTime time.Duration
 }
 
 // NewConsumer returns a consumer. name is the name of the service ("calls") and of the consumer
 // group. The consumer uses at most half of the pool's connections.
 //
-// The consumer wakes the relay after records were parked. The relay can be nil. Handlers that write
-// events must wake the relay in Outcome.OnCommit.
+// The consumer wakes the relay after it has parked records. The relay can be nil. A handler that
+// writes events must wake the relay in Outcome.OnCommit.
 //
-// A registry accepts the metrics of one consumer only. If metrics is nil, no metrics are
+// A registry accepts the metrics of only one consumer. If metrics is nil, no metrics are
 // registered.
 func NewConsumer(
 	name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay,
@@ -178,7 +178,7 @@ func NewConsumer(
 	return c
 }
 
-// dlqName returns the name of the topic to which parked records of topic are published.
+// dlqName returns the name of the topic for parked records of this topic.
 func (c *Consumer) dlqName(topic string) string {
 	return kafka.DLQ(kafka.Topic{Name: topic}, c.name).Name
 }

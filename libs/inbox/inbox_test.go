@@ -30,12 +30,12 @@ import (
 
 const (
 	schema  = "inbox_test"
-	service = "dialer" // this service reads the topic, so the catalogue has a DLQ for it
+	service = "dialer" // a reader of the topic, so that the catalogue has a DLQ
 )
 
 var topic = kafka.CallRequests
 
-// bench contains a database, a Kafka and a handler that stores the effect of each record.
+// bench contains a database, Kafka, and a handler that stores the effect of each record.
 type bench struct {
 	testing.TB
 	pool *pgxpool.Pool
@@ -86,8 +86,8 @@ func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	return nil
 }
 
-// failWith makes the handler return the error of f after the handler has stored its effect. If f is
-// nil, the handler succeeds again.
+// failWith makes the handler return the error of f after it has stored the record's effect. If f is
+// nil, the handler succeeds.
 func (b *bench) failWith(f func(rec kafka.Record, value int64) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,13 +185,13 @@ func TestConsumer_RepeatedRecordHasOneEffect(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one, two := record("a", 1), record("a", 2)
-	// Repeat records within one batch, before and after newer records of the same key.
+	// Records are repeated within one batch, before and after newer records of the same key.
 	b.produce(one, again(one), two, again(one), again(two))
 	stop := b.run(b.pool)
 	b.wantEffects("a", 1, 2)
 	stop()
 
-	b.produce(again(two), again(one), record("a", 3)) // repeat records after a restart of the consumer
+	b.produce(again(two), again(one), record("a", 3)) // records are repeated after a restart of the consumer
 	b.run(b.pool)
 	b.wantEffects("a", 1, 2, 3)
 }
@@ -258,7 +258,7 @@ func TestConsumer_ParksAnInvalidRecordAndLaterRecordsOfItsKey(t *testing.T) {
 	}
 }
 
-// A value that the database can never store must not block the partition.
+// A value that the database can never store must not block its partition.
 func TestConsumer_InvalidValueIsParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -296,7 +296,7 @@ func (b *bench) dlq(n int) map[string][]*kgo.Record {
 	return letters
 }
 
-func TestConsumer_RetriesUntilTheHandlerSucceeds(t *testing.T) {
+func TestConsumer_RecordIsRetriedUntilTheHandlerSucceeds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.failWith(func(_ kafka.Record, value int64) error {
@@ -320,7 +320,7 @@ func TestConsumer_OffsetOutOfRangeReadsFromTheStart(t *testing.T) {
 	stop := b.run(b.pool)
 	b.wantEffects("a", 1)
 	stop()
-	// simulates brokers that were restored to a state older than the committed offsets of the group
+	// This simulates brokers that were restored to a state older than the group's committed offsets.
 	offsets := kadm.Offsets{}
 	for number := range topic.Partitions {
 		offsets.AddOffset(topic.Name, number, 1000, -1)
@@ -342,7 +342,8 @@ func TestConsumer_OffsetOutOfRangeReadsFromTheStart(t *testing.T) {
 			behind++
 		}
 	})
-	// otherwise the log could grow past the committed offset, and the consumer would skip records
+	// The committed offset must move back. Otherwise the log could grow past it, and the consumer
+	// would skip records.
 	if behind != 1 {
 		t.Errorf("%d partitions are committed at 2, want the one with the records: %v", behind, committed)
 	}

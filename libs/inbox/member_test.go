@@ -10,7 +10,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// A restarted replica with the same instance id does not wait for the session timeout of 6 s.
+// After a restart with the same instance id, a replica need not wait for the session timeout of 6
+// s.
 func TestConsumer_RestartedReplicaGetsItsPartitionsWithoutAWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -21,7 +22,7 @@ func TestConsumer_RestartedReplicaGetsItsPartitionsWithoutAWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.eventually("the first life is a member", func() bool { return b.members() == 1 })
-	dead.Close() // Close does not remove a static member from the group
+	dead.Close() // does not remove a static member from the group
 
 	b.produce(record("k", 1))
 	stop := b.run(b.pool)

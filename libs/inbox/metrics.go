@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// The possible outcomes of a record.
+// Outcomes of a record.
 const (
 	applied   = "applied"
 	duplicate = "duplicate"
@@ -13,7 +13,7 @@ const (
 	parked    = "parked"
 )
 
-// The possible reasons why a position moves back.
+// Reasons why a position moves back.
 const (
 	databaseRestored = "database_restored"
 	topicRecreated   = "topic_recreated"
@@ -61,8 +61,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 }
 
-// initialize creates the counters of alerts with the value 0, so that the first increase of each
-// counter is visible.
+// initialize sets the counters that alerts use to 0, so that the first increase of each counter is
+// visible.
 func (m *metrics) initialize(topics []string) {
 	for _, topic := range topics {
 		for _, result := range []string{applied, duplicate, skipped, parked} {

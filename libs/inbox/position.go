@@ -20,13 +20,13 @@ type position struct {
 	topicID uuid.UUID
 	// nextOffset is the offset of the next record that must be applied.
 	nextOffset int64
-	// ctid is the ctid of the row. An update by ctid does not read old versions of the row. Vacuum
-	// cannot remove these versions while another transaction has an old snapshot.
+	// ctid is the physical location of the row. An UPDATE by ctid does not read old versions of the
+	// row, which vacuum cannot remove while another transaction has an old snapshot.
 	ctid pgtype.TID
 }
 
-// errPositionChanged means that the stored position differs from the position from which the
-// records were read. Either another process has applied the records, or the database was restored.
+// errPositionChanged means that the stored position is not the position from which the records were
+// read. Either another process has applied the records, or the database was restored.
 var errPositionChanged = errors.New("the stored position of the partition has changed")
 
 const movePosition = `
@@ -35,8 +35,8 @@ WHERE ctid = @row AND consumer = @consumer AND topic = @topic AND partition = @p
 	AND topic_id = @topic_id AND next_offset = @before
 RETURNING ctid`
 
-// queueMove adds an update of the chunk's position to the batch. After the batch was sent, newCTID
-// is the new ctid of the row. It is invalid if another process has changed the position.
+// queueMove adds the update of a chunk's position to the batch. After the batch was sent, newCTID
+// contains the new ctid of the row. It is invalid if another process has changed the position.
 func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, newCTID *pgtype.TID) {
 	args := c.positionArgs(ch.partition, ch.startPosition.topicID)
 	args["row"], args["before"], args["after"] = ch.startPosition.ctid, ch.startPosition.nextOffset, ch.endOffset
@@ -54,8 +54,7 @@ func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, newCTID *pgtype.TID) {
 type assignedPartition struct {
 	partition
 	topicID uuid.UUID
-	// committed is the offset that the consumer group has committed. It is negative if the group has
-	// committed no offset.
+	// committed is the offset that the group has committed, or a negative number if there is none.
 	committed int64
 }
 
@@ -73,11 +72,11 @@ const selectPosition = `
 SELECT topic_id, next_offset, ctid FROM inbox_positions
 WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
 
-// startPositions returns the positions from which partitions are read. A partition is read from its
-// start if no position is stored, or if its topic was deleted and created again. The committed
-// offset of the group is not used, because it can be ahead of the tables.
+// startPositions returns the positions from which partitions are read. If no position is stored, or
+// if the topic was deleted and created again, the partition is read from its start. The group's
+// committed offset is not used, because it can be ahead of the tables.
 func (c *Consumer) startPositions(ctx context.Context, added []assignedPartition) (map[partition]position, error) {
-	// The order is fixed, so that two processes do not deadlock when they insert rows.
+	// All processes insert the rows in the same order, so that they do not deadlock.
 	slices.SortFunc(added, func(a, b assignedPartition) int {
 		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.number, b.number))
 	})
@@ -102,11 +101,13 @@ func (c *Consumer) startPositions(ctx context.Context, added []assignedPartition
 
 type started struct {
 	position
-	// recreated is true if the stored position has another topic id, so the topic was created again.
+	// recreated is true if the stored position has another topic id, which means that the topic was
+	// created again.
 	recreated bool
 }
 
-// reportStart logs and counts that a partition starts before the committed offset of the group.
+// reportStart logs and counts that a partition is read from a position before the group's committed
+// offset.
 func (c *Consumer) reportStart(a assignedPartition, s started) {
 	switch {
 	case s.recreated:
@@ -120,7 +121,7 @@ var errTopicRecreated = errors.New("the stored position belongs to another topic
 
 // reloadPosition returns the stored position of a partition that this process reads. previous is
 // the position that the process used before. If no position is stored, the database was restored to
-// an earlier time, and the partition is read from its start.
+// an earlier time. The partition is then read from its start.
 func (c *Consumer) reloadPosition(ctx context.Context, of partition, previous position) (p position, err error) {
 	args := c.positionArgs(of, previous.topicID)
 	var batch pgx.Batch
@@ -170,7 +171,7 @@ func (c *Consumer) positionArgs(of partition, topicID uuid.UUID) pg.Args {
 
 func (p *position) scan(row pgx.Row) error { return row.Scan(&p.topicID, &p.nextOffset, &p.ctid) }
 
-// readAny returns a function that sets found if the statement returned a row.
+// readAny returns a function that sets found to true if the statement returned a row.
 func readAny(found *bool) func(rows pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		*found = rows.Next()
@@ -186,8 +187,8 @@ func (c *Consumer) reportMovedBack(p partition, cause string, was, is int64) {
 		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
-// reportExpired logs and counts the records that Kafka deleted before they were applied: the
-// offsets from next up to, but not including, logStart.
+// reportExpired logs and counts the records that Kafka deleted before they were applied, from the
+// offset next to the offset before logStart.
 func (c *Consumer) reportExpired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
 	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,

@@ -62,7 +62,8 @@ func (b *bench) exec(sql string, args ...any) {
 	}
 }
 
-// saveState copies the tables of the inbox and the effects, as a backup does.
+// saveState copies the tables of the inbox and the effects, like a backup. restore writes the
+// copies back.
 func (b *bench) saveState(t *testing.T) (restore func()) {
 	t.Helper()
 	owner := pgtest.Owner(t, b.pool, schema)
@@ -94,8 +95,8 @@ func (b *bench) saveState(t *testing.T) (restore func()) {
 	}
 }
 
-// After the restore, the committed offsets of the group are higher than the stored positions.
-func TestConsumer_ReadsRecordsAgainAfterARestoredDatabase(t *testing.T) {
+// After the restore, the group's committed offsets are higher than the stored positions.
+func TestConsumer_ReadsRecordsAgainAfterTheDatabaseWasRestored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produce(record("a", 1))
@@ -117,7 +118,8 @@ func TestConsumer_ReadsRecordsAgainAfterARestoredDatabase(t *testing.T) {
 	}
 }
 
-// The restore simulates a failover to a standby that lacks the last commits.
+// The restore simulates a failover to a standby that lacks the last commits. The consumer keeps
+// running.
 func TestConsumer_RunningConsumerReadsAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -128,7 +130,7 @@ func TestConsumer_RunningConsumerReadsAgainAfterARestore(t *testing.T) {
 	b.produce(record("a", 2), record("a", 3))
 	b.wantEffects("a", 1, 2, 3)
 	restore()
-	b.produce(record("a", 4)) // with the next record the consumer finds that the position has changed
+	b.produce(record("a", 4)) // when the consumer applies this record, it detects the changed position
 	b.wantEffects("a", 1, 2, 3, 4)
 	if diff := cmp.Diff(map[string]float64{"database_restored": 1}, movedBack(t, registry)); diff != "" {
 		t.Errorf("positions moved back (-want +got):\n%s", diff)
@@ -166,7 +168,7 @@ func TestConsumer_RestoredPositionOfADeletedTopicIsIgnored(t *testing.T) {
 	}
 }
 
-// The group has committed a lower offset than the stored position. The event ids are deleted, so
+// The group's committed offset is lower than the stored position. The event ids are deleted, so
 // that only the position can prevent a second effect.
 func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {
 	t.Parallel()
@@ -237,7 +239,7 @@ func (b *bench) commitGroup(offset int64) {
 	}
 }
 
-// The database was restored to a time before the first start of the consumer. The group has
+// The database was restored to a time before the first start of the consumer. So the group has
 // committed offsets, but no position is stored.
 func TestConsumer_PartitionWithoutAPositionIsReadFromItsStart(t *testing.T) {
 	t.Parallel()
@@ -314,9 +316,9 @@ func (b *bench) recreate() {
 	})
 }
 
-// A process hangs in the middle of a batch while another process applies the batch. The event ids
-// of the other process are deleted, so that only the position can prevent a second effect.
-func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
+// A process hangs within a batch while another process applies the batch. The event ids are
+// deleted, so that only the position can prevent a second effect.
+func TestConsumer_ProcessThatHungAppliesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	hangs, goOn := make(chan struct{}), make(chan struct{})
@@ -330,8 +332,9 @@ func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
 	a := record("a", 1)
 	b.produce(a)
 	<-hangs
-	// These statements do what the commit of the other process does. The first one ends the
-	// transaction that hangs, as the server does after idle_in_transaction_session_timeout.
+	// These statements have the effect of the other process's commit. The first statement ends the
+	// transaction of the process that hangs, as the server does after
+	// idle_in_transaction_session_timeout.
 	owner := pgtest.Owner(t, b.pool, schema)
 	for _, statement := range []string{
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity

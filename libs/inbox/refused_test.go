@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// produceTo produces a record to the given partition, or to another one if samePartition is false.
-// It returns the key of the record.
+// produceTo produces a record to the given partition or, if samePartition is false, to another one.
+// It returns the record's key.
 func (b *bench) produceTo(partition int32, samePartition bool, value int64) (key string) {
 	b.Helper()
 	for n := 0; ; n++ {
@@ -49,8 +49,8 @@ func parkedKeys(t *testing.T, b *bench) []string {
 	return keys
 }
 
-// A record that always violates a constraint blocks its partition until the consumer has applied
-// other records. The record is then parked.
+// A record that always violates a constraint blocks its partition. It is parked as soon as the
+// consumer has applied other records.
 func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

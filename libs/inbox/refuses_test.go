@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-func TestRefusal_IsFinalAfter15MinutesOfViolations(t *testing.T) {
+func TestMustPark_IsTrueAfter15MinutesOfViolations(t *testing.T) {
 	t.Parallel()
 	unique := &pgconn.PgError{Code: "23505", ConstraintName: "calls_pkey"}
 	away := errors.New("connection refused")
 	tests := []struct {
 		name   string
-		errs   []error // the errors of the record, one every 5 minutes
-		others bool    // whether other records are applied in the meantime
+		errs   []error // errors of the record, one every 5 minutes
+		others bool    // whether other records are applied in this time
 		want   bool
 	}{
 		{name: "unique violation for 15 minutes", errs: []error{unique, unique, unique, unique}, others: true, want: true},

@@ -23,15 +23,15 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// dlqTimeout is how long Replay waits for the relay to publish the parked records that are still in
-// the outbox.
+// dlqTimeout is how long Replay waits for the relay to publish parked records that are still in the
+// outbox.
 const dlqTimeout = 5 * time.Second
 
 // Replay applies the parked records of a topic in order, from the DLQ <topic>.<name>.dlq. A key
 // whose records are all applied is no longer parked. parked is the number of records that are still
-// parked.
-// Replay can run repeatedly and while the consumer runs: the transaction that applies a record also
-// deletes its row in dead_letters. It stops at an error other than skip or park.
+// parked. Replay can run several times, and while the consumer runs: the transaction that applies a
+// record also deletes its row in dead_letters. It returns at the first error that does not skip or
+// park the record.
 func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
 	if c.handlers[topic] == nil {
 		return 0, 0, fmt.Errorf("%s does not read topic %s", c.name, topic)
@@ -49,7 +49,7 @@ func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked in
 		}
 		if n > 0 {
 			deadline = time.Now().Add(dlqTimeout)
-			continue // the consumer can have parked more records of these keys in the meantime
+			continue // the consumer may have parked more records of these keys
 		}
 		if parked <= refused || time.Now().After(deadline) {
 			if parked > refused {
@@ -144,12 +144,12 @@ func unreadEnds(ctx context.Context, client *kafka.Client, topic string) (map[in
 	return ahead, nil
 }
 
-// replay contains the progress of one pass over a DLQ, from its start to its end.
+// replay is the state of one pass over a DLQ, from its start to its end.
 type replay struct {
 	consumer    *Consumer
 	topic       string
 	applied     int
-	blockedKeys map[string]bool // keys with a record that was parked again; later records of the key are not tried
+	blockedKeys map[string]bool // keys with a record that was parked again; their later records are not tried
 	refused     map[uuid.UUID]bool
 }
 
@@ -157,15 +157,14 @@ var errNotParked = errors.New("not parked")
 
 const unpark = `DELETE FROM dead_letters WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
 
-// insertReplayedID stores the id of a replayed record in inbox_late_events. This table keeps ids
-// for as long as Kafka keeps dead letters. In inbox_events the partition of the record's day is
-// dropped earlier.
+// insertReplayedID stores the id of a replayed record in inbox_late_events, which keeps ids as long
+// as Kafka keeps dead letters. inbox_events would drop the day of the record earlier.
 const insertReplayedID = `
 INSERT INTO inbox_late_events (consumer, topic, event_id) VALUES (@consumer, @topic, @event_id) ON CONFLICT DO NOTHING`
 
 func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 	c := r.consumer
-	letter, _ := kafka.Read(wire) // ignore a missing ce_id: the header dlq_event_id contains the id
+	letter, _ := kafka.Read(wire) // the header dlq_event_id contains the id, so a missing ce_id is ignored
 	if id, err := uuid.Parse(letter.Headers[headerDLQEventID]); err == nil {
 		letter.EventID = id
 	}
@@ -207,7 +206,7 @@ func (r *replay) apply(ctx context.Context, tx pgx.Tx, letter kafka.Record) (onC
 		return nil, fmt.Errorf("unpark: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return nil, errNotParked // the record has already been replayed
+		return nil, errNotParked // the record was already replayed
 	}
 	if _, err := tx.Exec(ctx, insertReplayedID, args); err != nil {
 		return nil, fmt.Errorf("store event id: %w", err)
@@ -233,7 +232,7 @@ func (r *replay) apply(ctx context.Context, tx pgx.Tx, letter kafka.Record) (onC
 
 // PutBack is the command `replay` of a service. It prints how many parked records of the topic were
 // applied and how many are still parked. If topic is empty, it lists all parked records with their
-// reasons. If service.Scripted is true, the output is JSON.
+// reasons. If service.Scripted is true, it prints JSON.
 func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) error {
 	if topic == "" {
 		return c.list(ctx, out)
@@ -252,7 +251,7 @@ func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) err
 	return err
 }
 
-// listedParked is the maximum number of records in the list.
+// listedParked is the maximum number of listed records.
 const listedParked = 1000
 
 const listParked = `
@@ -287,7 +286,7 @@ func (c *Consumer) list(ctx context.Context, out io.Writer) error {
 	if service.Scripted(ctx) {
 		return json.NewEncoder(out).Encode(found)
 	}
-	// The errors of Fprint are ignored, because Flush returns them.
+	// Errors of Fprint can be ignored, because Flush returns them.
 	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(found) == 0 {
 		_, _ = fmt.Fprintln(lines, "nothing is parked")

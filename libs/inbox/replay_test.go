@@ -27,8 +27,8 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.putsBack(t.Context(), "", `^TOPIC +PARKED AT +EVENT +KEY +ERROR\n(`+topic.Name+` +\S+Z +\S{36} +"[ab]" +"(newer than this build|an earlier record of this key is parked)"\n){4}$`)
 	b.putsBack(frame.ForScript(t.Context()), "", `^\[(\{"topic":"`+topic.Name+`","parked_at":"[^"]+Z","event_id":"[^"]{36}","key":"[ab]","error":"(newer than this build|an earlier record of this key is parked)"\},?){4}\]\n$`)
 
-	// The handler now behaves as a newer build: it can decode the records of key a, but not the
-	// records of key b.
+	// From now on the handler can decode the records of key a, like a newer version, but not those of
+	// key b.
 	b.failWith(func(rec kafka.Record, value int64) error {
 		if rec.Key == "b" {
 			return refuse(rec, value)
@@ -47,7 +47,7 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	}
 	b.wantEffects("a", 1, 2, 3)
 	b.produce(record("a", 4), record("b", 52))
-	b.wantEffects("a", 1, 2, 3, 4) // the key is no longer parked
+	b.wantEffects("a", 1, 2, 3, 4) // key a is no longer parked
 	b.eventually("b is still parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 3 })
 
 	b.failWith(nil)
@@ -57,8 +57,8 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3, 4)
 }
 
-// The id of a replayed record is kept longer than the other ids of its day, because a dead letter
-// can be replayed later.
+// A dead letter can be replayed late. So the id of a replayed record must be kept longer than the
+// other ids of its day.
 func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// logBuffer is a log output that can be read and written concurrently.
+// logBuffer is a log output for concurrent reads and writes.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -52,7 +52,7 @@ func (b *bench) remove(names ...string) {
 	b.eventually("the topics are gone", func() bool { return b.partitions(names...) == 0 })
 }
 
-// TestConsumer_LogsWhyItWaits is not parallel, because it replaces the default logger.
+// This test is not parallel, because it replaces the default logger.
 func TestConsumer_LogsWhyItWaits(t *testing.T) {
 	b := newBench(t)
 	var log logBuffer

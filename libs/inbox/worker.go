@@ -16,23 +16,22 @@ import (
 const (
 	minBackoff = 250 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// drainTimeout is how long a stopped worker can continue its transaction. cancelTimeout is how
-	// long the cancellation of that transaction can take afterwards.
+	// drainTimeout is how long a stopped worker may continue its transaction. cancelTimeout is how
+	// long the cancellation of that transaction may take after that.
 	drainTimeout  = 5 * time.Second
 	cancelTimeout = 3 * time.Second
 	txTimeout     = 60 * time.Second
-	// refusedTime is how long a record that violates a constraint is retried.
+	// refusedTime is how long a record that violates a constraint is retried before it is parked.
 	refusedTime = 15 * time.Minute
-	// A partition is paused when pauseBatches batches wait in the worker's queue. A paused
-	// partition receives no further batches, so the queue, which has space for maxBatches, does not
-	// fill up.
+	// If pauseBatches batches wait in a worker's queue, its partition is paused and gets no further
+	// batches. So the queue, which can contain maxBatches, never becomes full.
 	pauseBatches, maxBatches = 4, 8
 )
 
 var errStopping = errors.New("the worker was stopped")
 
 type fetched struct {
-	// generation is the number of seeks that the worker had made at the time of the fetch.
+	// generation is the number of seeks that the worker had made when the records were fetched.
 	generation int
 	records    []*kgo.Record
 }
@@ -44,25 +43,25 @@ type worker struct {
 	client    *kgo.Client
 	partition partition
 	work      chan fetched
-	// storedPositions receives the stored position of the partition while the worker is idle.
+	// storedPositions receives the stored position of the partition. Only an idle worker reads it.
 	storedPositions chan position
-	stopping        chan struct{} // closed when the worker must start no further transaction
+	stopping        chan struct{} // closed when the worker must not start another transaction
 	ctx             context.Context
 	cancel          context.CancelFunc
 	done            chan struct{}
 	lastError       string
-	// position is the current position. startOffsets sets it before the first fetch. After that,
+	// position is the current position. startOffsets sets it before the first fetch, and after that
 	// only worker.run accesses it.
 	position position
 
 	mu      sync.Mutex
 	paused  bool
 	started bool
-	// fetchNext is the lowest offset that the next fetched record can have. Records with lower
-	// offsets were already fetched.
+	// fetchNext is the lowest offset that the next fetched record can have. Lower offsets have already
+	// been fetched.
 	fetchNext int64
-	// seekTo is the offset at which the poll loop must continue, or nil. Each seek increments
-	// generation. Records of an earlier generation are dropped.
+	// seekTo is the offset at which the poll loop must continue, or nil. Each seek increases
+	// generation. Records that were fetched with an earlier generation are dropped.
 	seekTo     *int64
 	generation int
 }
@@ -82,8 +81,8 @@ func (w *worker) start(p position) {
 	w.position, w.fetchNext, w.started = p, p.nextOffset, true
 }
 
-// comparePosition passes the stored position to the worker if the worker is idle. A busy worker
-// notices a changed position in its next transaction.
+// comparePosition passes the stored position to the worker if it is idle. A busy worker detects a
+// changed position in its next transaction.
 func (w *worker) comparePosition(stored position) {
 	w.mu.Lock()
 	started := w.started
@@ -104,8 +103,8 @@ func (w *worker) run() {
 		case <-w.stopping:
 			return
 		case next := <-w.work:
-			// If both channels are ready, select chooses one of them at random. Therefore check
-			// again whether the worker must stop.
+			// If both channels are ready, select chooses one at random. So the worker must check again
+			// whether it must stop.
 			if w.stopped() || !w.apply(w.withWaiting(next)) {
 				return
 			}
@@ -118,8 +117,8 @@ func (w *worker) run() {
 	}
 }
 
-// queueRecords queues the fetched records, and pauses the partition if too many batches wait. It
-// drops records that were fetched before the last seek.
+// queueRecords queues fetched records. It pauses the partition if too many batches wait, and drops
+// records that were fetched before the last seek.
 func (w *worker) queueRecords(records []*kgo.Record) {
 	w.mu.Lock()
 	if w.seekTo != nil {
@@ -150,8 +149,8 @@ func (w *worker) resume() {
 	}
 }
 
-// withWaiting adds queued records to next, up to the size of a transaction. It leaves out records
-// that were fetched before the last seek.
+// withWaiting adds queued records to next, up to the size of a transaction. It omits records that
+// were fetched before the last seek.
 func (w *worker) withWaiting(next fetched) []*kgo.Record {
 	records := w.currentRecords(next)
 	for len(records) < txRecords {
@@ -186,7 +185,7 @@ func (w *worker) stopped() bool {
 }
 
 // apply applies a batch in transactions of at most txRecords records. It returns false if the
-// worker must stop. If the stored position has changed, apply drops the rest of the batch and
+// worker must stop. If the stored position has changed, apply drops the remaining records and
 // seeks.
 func (w *worker) apply(records []*kgo.Record) bool {
 	if len(records) == 0 {
@@ -208,8 +207,8 @@ func (w *worker) apply(records []*kgo.Record) bool {
 	return true
 }
 
-// applyPart applies records in one transaction. If the transaction fails, applyPart applies the
-// records one by one. The error of applyPart is errStopping or errPositionChanged.
+// applyPart applies records in one transaction. If this fails, it applies them one by one. It
+// returns errStopping, errPositionChanged or nil.
 func (w *worker) applyPart(wire []*kgo.Record) error {
 	if w.stopped() {
 		return errStopping
@@ -236,8 +235,8 @@ func (w *worker) applyPart(wire []*kgo.Record) error {
 	return nil
 }
 
-// applySingle retries one record until it is applied, skipped or parked. Its error is errStopping
-// or errPositionChanged.
+// applySingle retries a record until it is applied, skipped or parked. It returns errStopping,
+// errPositionChanged or nil.
 func (w *worker) applySingle(rec *incoming) error {
 	wait, tries := minBackoff, 0
 	refused := violationSeries{consumer: w.group.consumer}
@@ -266,8 +265,8 @@ func (w *worker) applySingle(rec *incoming) error {
 		w.logRetry(rec, err)
 		w.group.consumer.metrics.retries.WithLabelValues(rec.Topic).Inc()
 		if isMissingPartition(err) {
-			// createDays creates a missing partition of inbox_events. It has no effect if the
-			// partition is missing in a table of the service.
+			// createDays creates a missing partition of inbox_events. It does not help if a table of the
+			// service lacks a partition.
 			_ = w.group.consumer.createDays(w.ctx)
 		}
 		if !w.pauseFor(wait) {
@@ -277,7 +276,7 @@ func (w *worker) applySingle(rec *incoming) error {
 	}
 }
 
-// pauseFor waits for d. It returns false if the worker must stop.
+// pauseFor waits for the duration d. It returns false if the worker must stop.
 func (w *worker) pauseFor(d time.Duration) bool {
 	select {
 	case <-w.stopping:
@@ -289,9 +288,10 @@ func (w *worker) pauseFor(d time.Duration) bool {
 	}
 }
 
-// correctPosition replaces the worker's position if the stored position differs: another process
-// has applied records, or the database was restored. stored can be older than the worker's last
-// transaction, so the position is read again. The result is false if the worker must stop.
+// correctPosition is called if the stored position differs from the worker's position: another
+// process has applied records, or the database was restored. stored can be older than the worker's
+// last transaction, so correctPosition reads the position again. It returns false if the worker
+// must stop.
 func (w *worker) correctPosition(stored position) bool {
 	if stored == w.position {
 		return true
@@ -306,8 +306,8 @@ func (w *worker) correctPosition(stored position) bool {
 	return true
 }
 
-// reposition reads the stored position and makes the poll loop continue at that position. It
-// returns false if the worker must stop.
+// reposition reads the stored position and makes the poll loop continue there. It returns false if
+// the worker must stop.
 func (w *worker) reposition() bool {
 	if !w.reloadPosition() {
 		return false
@@ -316,8 +316,8 @@ func (w *worker) reposition() bool {
 	return true
 }
 
-// reloadPosition reads the stored position into the worker. It retries until it succeeds, and
-// returns false if the worker must stop.
+// reloadPosition reads the stored position. It retries until it succeeds, and returns false if the
+// worker must stop.
 func (w *worker) reloadPosition() bool {
 	c := w.group.consumer
 	for {
@@ -329,7 +329,7 @@ func (w *worker) reloadPosition() bool {
 			return true
 		}
 		if errors.Is(err, errTopicRecreated) {
-			w.group.rejoinTopic(w.partition.topic) // rejoinTopic stops this worker
+			w.group.rejoinTopic(w.partition.topic) // stops this worker
 		}
 		if text := err.Error(); text != w.lastError && w.ctx.Err() == nil {
 			w.lastError = text
@@ -341,7 +341,7 @@ func (w *worker) reloadPosition() bool {
 	}
 }
 
-// requestSeek makes the poll loop continue at an offset.
+// requestSeek makes the poll loop continue at the offset.
 func (w *worker) requestSeek(offset int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -352,17 +352,17 @@ func (w *worker) requestSeek(offset int64) {
 // violationSeries decides when a record that repeatedly violates a constraint is parked.
 type violationSeries struct {
 	consumer *Consumer
-	// firstViolation is the time of the first violation in the current series. Any other error ends
-	// the series. Outside of a series it is zero.
+	// firstViolation is the time of the first violation in the current series, or zero outside of a
+	// series. Any other error ends the series.
 	firstViolation time.Time
 	// appliedBefore is the number of records that the consumer had applied when the current series
 	// began.
 	appliedBefore int64
 }
 
-// mustPark reports whether the record must be parked: it violated a constraint for refusedTime
-// while other records of the consumer were applied. If no other record was applied, the cause is
-// probably not the record.
+// mustPark reports whether the record must be parked. It returns true if the record has violated a
+// constraint for refusedTime, and other records of the consumer were applied in this time. If none
+// was applied, the cause is probably not the record.
 func (r *violationSeries) mustPark(err error, now time.Time) bool {
 	switch {
 	case !isRefused(err):
@@ -382,7 +382,7 @@ func (w *worker) chunk(ctx context.Context, records []*incoming) *chunk {
 	}
 }
 
-// applyShared applies records in one transaction, possibly together with records of other
+// applyShared applies records in one transaction, which can also contain records of other
 // partitions.
 func (w *worker) applyShared(records []*incoming) error {
 	ctx, cancel := context.WithTimeout(w.ctx, txTimeout)
@@ -421,7 +421,7 @@ func (w *worker) applyAlone(rec *incoming) error {
 	return nil
 }
 
-// logRetry logs the error of a record, unless the last logged error is the same.
+// logRetry logs the error of a record, unless it is the same as the last logged error.
 func (w *worker) logRetry(rec *incoming, err error) {
 	if text := err.Error(); text != w.lastError && w.ctx.Err() == nil {
 		w.lastError = text

@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// The position must not move past a record that was not applied. Therefore the worker must not
-// apply the records after it.
-func TestWorker_AppliesNoRecordAfterAFailedOne(t *testing.T) {
+// The position must not move past a record that was not applied. So the worker must not apply the
+// following records either.
+func TestWorker_AppliesNoRecordAfterAFailedRecord(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "inbox_test", Migrations, outbox.Migrations)
 	client, err := kgo.NewClient()
@@ -41,7 +41,8 @@ func TestWorker_AppliesNoRecordAfterAFailedOne(t *testing.T) {
 		id := kgo.RecordHeader{Key: kafka.HeaderID, Value: []byte(uuid.NewString())}
 		return []*kgo.Record{{Topic: topic, Offset: offset, Value: []byte(value), Headers: []kgo.RecordHeader{id}}}
 	}
-	// select chooses one of two ready channels at random, so repeat the test to cover both choices
+	// Each select chooses one of two ready channels at random, so the test is repeated to cover both
+	// choices.
 	for round := range 20 {
 		w := newWorker(&group{consumer: c}, client, partition{topic, 0})
 		w.start(startAt(t, c, w.partition))

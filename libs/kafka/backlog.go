@@ -15,15 +15,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// backlogInterval is the time between two reads of the offsets from Kafka.
+// backlogInterval is the time between two reads of the offsets.
 const backlogInterval = 5 * time.Second
 
-// loggedFailure is the number of failed reads in a row after which the error is logged.
+// loggedFailure is the number of consecutive failed reads after which the error is logged.
 const loggedFailure = 3
 
-// Backlog collects the metrics of a consumer group: its lag by partition and the state of its
-// topics. Each replica reports all partitions, so use the maximum over the replicas. The metrics
-// are absent while the brokers do not respond.
+// Backlog collects the metrics of a consumer group: its lag by partition, and the state of its
+// topics. Each replica reports all partitions, so queries must use the maximum over the replicas.
+// While the brokers do not respond, the metrics are absent.
 type Backlog struct {
 	group  string
 	topics []string
@@ -31,7 +31,7 @@ type Backlog struct {
 	mu     sync.Mutex
 	states []topicState
 	waits  map[topicPartition]time.Time
-	// failures is the number of failed reads since the last successful one.
+	// failures is the number of failed reads since the last successful read.
 	failures int
 
 	lag, age, partitions, underReplicated *prometheus.Desc
@@ -44,8 +44,8 @@ type topicPartition struct {
 
 type topicState struct {
 	name string
-	// lag is the lag of the group by partition. underReplicated is the number of partitions that
-	// have fewer in-sync replicas than replicas.
+	// lag is the lag of the group, by partition. underReplicated is the number of partitions with
+	// fewer in-sync replicas than replicas.
 	lag                         map[int32]int64
 	partitions, underReplicated int
 }
@@ -71,15 +71,15 @@ func NewBacklog(group string, topics []string, registry prometheus.Registerer) *
 	return b
 }
 
-// Took marks the partition as assigned to this process, without a record that waits to be applied.
+// Took marks the partition as assigned to this process. No record of it waits to be applied yet.
 func (b *Backlog) Took(topic string, partition int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waits[topicPartition{topic, partition}] = time.Time{}
 }
 
-// Waits sets the time since which the oldest fetched record of a partition has waited to be
-// applied. The zero time means that no record waits.
+// Waits sets the time since which the oldest fetched record of a partition waits to be applied. The
+// zero time means that no record waits.
 func (b *Backlog) Waits(topic string, partition int32, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,9 +125,9 @@ func (b *Backlog) update(ctx context.Context, client *Client) {
 	}
 }
 
-// countFailure counts failed reads in a row. It reports whether to log the error, which is true
-// once per outage. New brokers need some seconds to find the coordinator of a group, so the first
-// failures are not logged.
+// countFailure counts consecutive failed reads. It reports whether the error must be logged, which
+// is once per outage. The first failures are not logged, because new brokers need some seconds to
+// find the coordinator of a group.
 func (b *Backlog) countFailure(err error) bool {
 	if err == nil {
 		b.failures = 0
@@ -143,7 +143,7 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	committed, err := admin.FetchOffsets(ctx, b.group)
-	// The error GroupIDNotFound means that the group has never committed.
+	// GroupIDNotFound means that the group has never committed an offset.
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return nil, fmt.Errorf("fetch offsets of %s: %w", b.group, err)
 	}
@@ -170,8 +170,8 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 			if !known || !knownToo || start.Err != nil || end.Err != nil {
 				continue
 			}
-			// The group has no offset, or the record at its offset was deleted. The lag is then
-			// counted from the first record of the partition.
+			// If the group has no offset, or if the record at its offset was deleted, the lag is counted
+			// from the partition's first record.
 			at := start.Offset
 			if offset, found := committed.Lookup(name, number); found && offset.Err == nil {
 				at = max(at, offset.At)
@@ -183,8 +183,8 @@ func (b *Backlog) read(ctx context.Context, admin *kadm.Client) ([]topicState, e
 	return all, nil
 }
 
-// noBrokerResponded reports whether no broker has responded. If only some brokers fail, the
-// partitions of the other brokers are reported.
+// noBrokerResponded reports whether no broker responded. If only some brokers fail, the partitions
+// of the other brokers are still reported.
 func noBrokerResponded(err error) bool {
 	var some *kadm.ShardErrors
 	return err != nil && (!errors.As(err, &some) || some.AllFailed)

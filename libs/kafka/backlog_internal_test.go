@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestBacklog_LogsOnceWhenReadsKeepFailing(t *testing.T) {
+func TestBacklog_LogsOncePerOutage(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("coordinator not available")
 	b := NewBacklog("calls", nil, nil)

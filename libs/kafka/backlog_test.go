@@ -44,7 +44,7 @@ func TestBacklog_CountsUncommittedRecords(t *testing.T) {
 	backlog.Took(topic, 1)
 	oldest := time.Now().Add(-time.Minute)
 	backlog.Waits(topic, 1, oldest)
-	// This partition is not assigned to this process, so it is ignored.
+	// This partition is not assigned to this process, so the call must have no effect.
 	backlog.Waits(topic, 2, time.Now().Add(-time.Hour))
 
 	want := map[string]float64{
@@ -75,7 +75,7 @@ func TestBacklog_CountsUncommittedRecords(t *testing.T) {
 	}
 }
 
-func TestBacklog_LagOfANewGroupIsAllRecords(t *testing.T) {
+func TestBacklog_LagOfANewGroupIncludesAllRecords(t *testing.T) {
 	t.Parallel()
 	client, err := kafka.NewClient(kafkatest.New(t), "test", nil, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {

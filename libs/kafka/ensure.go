@@ -19,8 +19,8 @@ import (
 type Making struct {
 	// Topics is "create" or "verify".
 	Topics string `env:"KAFKA_TOPICS" envDefault:"create" help:"create: missing topics are created; verify: a missing topic is an error with the command that creates it"`
-	// Replication is the number of replicas, and MinInsync the number of replicas that must
-	// acknowledge a record. A value of 0 means that the number depends on the number of brokers.
+	// Replication is the number of replicas of a topic. MinInsync is the number of replicas that must
+	// acknowledge a record. If one of them is 0, it depends on the number of brokers.
 	Replication int `env:"KAFKA_REPLICATION" envDefault:"0" help:"replicas of each topic; 0: 3 if the cluster has 3 brokers or more, otherwise 1"`
 	MinInsync   int `env:"KAFKA_MIN_INSYNC" envDefault:"0" help:"replicas that must store a record before it is acknowledged; 0: one fewer than KAFKA_REPLICATION, at least 1"`
 }
@@ -35,8 +35,8 @@ func (m Making) check() error {
 	return nil
 }
 
-// withDefaults returns the settings for a cluster with the given number of brokers. It replaces
-// zero values with defaults.
+// withDefaults replaces the settings that are zero by the defaults for a cluster with the given
+// number of brokers.
 func (m Making) withDefaults(brokers int) Making {
 	if m.Replication == 0 {
 		m.Replication = 1
@@ -51,19 +51,19 @@ func (m Making) withDefaults(brokers int) Making {
 }
 
 // EnsureTopics creates missing topics and the DLQs of their readers, and waits until the brokers
-// report them. With KAFKA_TOPICS=verify it creates nothing: its error contains the commands that
-// create the topics.
+// report them. With KAFKA_TOPICS=verify it creates nothing; if topics are missing, its error
+// contains the commands that create them.
 //
-// EnsureTopics also compares existing topics with the catalogue. It returns a *TopicsError for a
-// difference that can lose or reorder records, and logs other differences. It changes only the
-// timestamp type.
+// EnsureTopics also compares existing topics with the catalogue. If a difference can lose or
+// reorder records, it returns a *TopicsError. It logs other differences. The only setting that it
+// changes is the timestamp type.
 func EnsureTopics(ctx context.Context, client *Client, topics []Topic) error {
 	e := ensuring{client: client, admin: kadm.NewClient(client.Client), topics: withDLQs(topics)}
 	return client.Explain(e.ensure(ctx))
 }
 
-// withDLQs adds the DLQs of the topics' readers. The result contains each topic once, because
-// brokers reject duplicates.
+// withDLQs adds the DLQs of the topics' readers. It returns each topic once, because brokers reject
+// duplicates.
 func withDLQs(topics []Topic) (wanted []Topic) {
 	want := func(topic Topic) {
 		if !slices.Contains(wanted, topic) {
@@ -155,8 +155,8 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 	return e.waitForLeaders(ctx)
 }
 
-// waitForLeaders waits until every partition of the topics has a leader. The controller confirms
-// the creation before all brokers know the new topics.
+// waitForLeaders waits until all partitions of the topics have a leader. The controller confirms
+// the creation of a topic before all brokers know the topic.
 func (e *ensuring) waitForLeaders(ctx context.Context) error {
 	for {
 		have, err := e.admin.ListTopics(ctx, e.names()...)
@@ -200,7 +200,7 @@ func (e *ensuring) createCommands(missing []Topic) string {
 	return all.String()
 }
 
-// TopicsError lists topics whose settings can lose or reorder records. A retry does not help.
+// TopicsError lists topics whose settings can lose or reorder records. Retrying does not help.
 type TopicsError struct{ Faults []string }
 
 func (e *TopicsError) Error() string { return strings.Join(e.Faults, "; ") }
@@ -234,17 +234,17 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 	return nil
 }
 
-// The brokers set the timestamp of each record (LogAppendTime), because retention uses the
-// timestamp. If producers set it, records of a producer whose clock is a week behind would be
-// deleted immediately. A clock that is ahead would keep personal data longer than documented.
+// Retention uses the timestamp of a record, so the brokers must set it (LogAppendTime). If
+// producers set it, the records of a producer whose clock is a week slow would be deleted
+// immediately. A fast clock would keep personal data longer than documented.
 const (
 	timestampType = "message.timestamp.type"
 	logAppendTime = "LogAppendTime"
 )
 
-// alterTimestamps changes the timestamp type of topics that were created with another type. With
-// KAFKA_TOPICS=verify, or without permission, it only logs the command. Existing records keep their
-// timestamps.
+// alterTimestamps changes the timestamp type of topics that have another one. With
+// KAFKA_TOPICS=verify, or without the permission, it only logs the command. Existing records keep
+// their timestamps.
 func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceConfigs) error {
 	var names []string
 	for _, topic := range described {
@@ -283,8 +283,8 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 	return nil
 }
 
-// compareTopic returns two lists: differences that can lose or reorder records, and all other
-// differences.
+// compareTopic returns two lists of differences: those that can lose or reorder records, and all
+// others.
 func (e *ensuring) compareTopic(
 	topic Topic, have kadm.TopicDetail, described kadm.ResourceConfigs,
 ) (wrong, doubtful []string) {
@@ -327,8 +327,8 @@ func (e *ensuring) compareTopic(
 	return append(wrong, policyFaults(topic, set)...), append(doubtful, retentionDoubts(topic, set)...)
 }
 
-// fewestReplicas returns the lowest number of replicas that a partition of the topic has. An
-// interrupted reassignment can leave different numbers.
+// fewestReplicas returns the lowest number of replicas of a topic's partitions. After an
+// interrupted reassignment, partitions can have different numbers.
 func fewestReplicas(partitions kadm.PartitionDetails) (fewest int) {
 	for _, partition := range partitions {
 		if n := len(partition.Replicas); fewest == 0 || n < fewest {
@@ -366,8 +366,8 @@ func (t Topic) policy() string {
 	return "delete"
 }
 
-// Brokers delete whole segments. A segment to which records are written ends after segment.ms, so a
-// topic with a shorter retention needs a shorter segment.ms than the brokers' default.
+// Brokers delete whole segments. A segment receives records until segment.ms ends. So a topic with
+// a short retention needs a shorter segment.ms than the brokers' default.
 const (
 	segmentTime        = "segment.ms"
 	defaultSegmentTime = week

@@ -36,7 +36,7 @@ func connect(t *testing.T, cfg kafka.Config) *kafka.Client {
 
 func text(s string) *string { return &s }
 
-func TestEnsureTopics_ReplicasDependOnClusterAndSetting(t *testing.T) {
+func TestEnsureTopics_ReplicasDependOnTheClusterAndTheSetting(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name             string
@@ -135,14 +135,14 @@ func TestEnsureTopics_RejectsSettingsThatLoseRecords(t *testing.T) {
 	}
 }
 
-func TestEnsureTopics_WithoutPermissionPrintsTheCommand(t *testing.T) {
+func TestEnsureTopics_VerifyReturnsTheCommandsForMissingTopics(t *testing.T) {
 	t.Parallel()
 	cfg := clusterOf(t, 1)
 	cfg.Topics = "verify"
 	client := connect(t, cfg)
 	err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents})
 	var fault *kafka.TopicsError
-	// the error must not be a TopicsError, because a TopicsError ends the retries
+	// The error must not be a TopicsError, because that would end the retries.
 	if err == nil || errors.As(err, &fault) {
 		t.Fatalf("err = %v, want one that trying again can mend", err)
 	}
@@ -164,7 +164,7 @@ func TestEnsureTopics_WithoutPermissionPrintsTheCommand(t *testing.T) {
 	}
 }
 
-func TestEnsureTopics_OneReachableBrokerIsEnough(t *testing.T) {
+func TestEnsureTopics_SucceedsIfOneBrokerIsReachable(t *testing.T) {
 	t.Parallel()
 	cfg := clusterOf(t, 1)
 	cfg.Brokers = append([]string{"127.0.0.1:1", "no-such-host.invalid:9092"}, cfg.Brokers...)

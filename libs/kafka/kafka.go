@@ -1,4 +1,4 @@
-// Package kafka contains the Kafka client, the form of a record and the catalogue of topics. It
+// Package kafka contains the Kafka client, the format of records and the catalogue of topics. It
 // also contains the errors with which a handler skips or parks a record.
 package kafka
 
@@ -19,18 +19,18 @@ import (
 
 // Config contains the settings of Kafka.
 type Config struct {
-	// Brokers are the brokers to which the client connects first. They report the other brokers of
-	// the cluster.
+	// Brokers contains the brokers to which the client connects first. They report the other brokers
+	// of the cluster.
 	Brokers []string `env:"KAFKA_BROKERS,required" envSeparator:"," help:"comma-separated addresses host:port of the first brokers to connect to"`
-	// InstanceID is unique among the replicas and is the same after a restart. With it, a consumer
-	// that was killed gets its partitions back immediately after its restart. Otherwise the
-	// partitions wait until the broker removes the dead member.
+	// InstanceID is unique among the replicas, and stays the same after a restart. With it, a consumer
+	// that was killed gets its partitions immediately after its restart. Without it, the partitions
+	// wait until the broker removes the dead member.
 	InstanceID string `env:"KAFKA_INSTANCE_ID" help:"name of this replica, unique in the service and the same after a restart, such as a StatefulSet's pod name, so that a killed consumer continues immediately; empty: it continues after 6 s or more"`
 	Security
 	Making
 }
 
-// Client is a producer and an admin client. The producer is idempotent and waits until all in-sync
+// Client is a producer and an admin client. The producer is idempotent, and waits until all in-sync
 // replicas have a record (acks=all). It sends records without a delay (no linger).
 type Client struct {
 	*kgo.Client
@@ -42,7 +42,8 @@ type Client struct {
 // settings. While the brokers are unavailable or reject the client, the client retries and logs how
 // to solve the problem.
 //
-// A registry accepts each client ID once. If metrics is nil, no metrics are registered.
+// A registry accepts only one client with each client ID. If metrics is nil, no metrics are
+// registered.
 func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts ...kgo.Opt) (*Client, error) {
 	secure, err := cfg.clientOptions()
 	if err == nil {
@@ -57,13 +58,14 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 		kgo.ClientID(clientID),
 		kgo.WithLogger(log),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		// The relay sends batches itself; the default linger of 10 ms would delay every event.
+		// The relay itself sends batches. The default linger of 10 ms would delay every event.
 		kgo.ProducerLinger(0),
-		// The limit exceeds the size of the largest event (900 KiB) with its headers. It is below
-		// the broker's limit of 1 MiB.
+		// This limit is above the size of the largest event (900 KiB) with its headers, and below the
+		// broker's limit of 1 MiB.
 		kgo.ProducerBatchMaxBytes(1_000_012),
 		kgo.DialTimeout(5*time.Second),
-		// With this short interval the client soon notices a new topic, or a broker that is back.
+		// With this short interval, the client soon detects a new topic, and a broker that is available
+		// again.
 		kgo.MetadataMinAge(250*time.Millisecond),
 		kgo.RetryBackoffFn(backoff),
 	)
@@ -88,16 +90,16 @@ func backoff(try int) time.Duration {
 	return min(100*time.Millisecond<<min(try, 6), 2*time.Second)
 }
 
-// logger passes warnings and errors of the client to slog. It drops messages at level info, with
-// one exception: the offset of a consumer was out of range and was reset.
+// logger passes the client's warnings and errors to slog. It drops messages at level info, except
+// one: a consumer's offset was out of range and was reset.
 type logger struct {
 	to  *slog.Logger
 	cfg Config
 	mu  sync.Mutex
-	// logged contains the time at which each warning was last logged. The client repeats some
-	// warnings ten times a second.
+	// logged contains the time at which each warning was logged last. The client repeats some warnings
+	// ten times a second.
 	logged map[string]time.Time
-	// fault is the last error of the client, and faultAt is the time of that error.
+	// fault is the client's last error, and faultAt is its time.
 	fault   error
 	faultAt time.Time
 }
@@ -137,7 +139,7 @@ func faultIn(keyvals []any) error {
 
 const (
 	// repeatInterval is the time after which the same warning is logged again. maxLogged is the
-	// maximum number of warnings in logged.
+	// maximum number of warnings in the map logged.
 	repeatInterval = 10 * time.Second
 	maxLogged      = 100
 )
@@ -151,7 +153,7 @@ func (l *logger) note(level kgo.LogLevel, fault error) {
 	l.fault, l.faultAt = fault, time.Now()
 }
 
-// recentError returns the last error, or nil if that error is older than repeatInterval.
+// recentError returns the last error, or nil if it is older than repeatInterval.
 func (l *logger) recentError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +189,8 @@ func (e *parkError) Unwrap() error { return e.reason }
 // the record.
 func Skipf(format string, args ...any) error { return &skipError{fmt.Sprintf(format, args...)} }
 
-// Parkf returns an error for a record that this build can never apply. The inbox parks the record.
+// Parkf returns an error for a record that this version can never apply. The inbox parks the
+// record.
 func Parkf(format string, args ...any) error { return &parkError{fmt.Errorf(format, args...)} }
 
 // IsSkip reports whether err is or wraps an error of Skipf.

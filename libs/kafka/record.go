@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The headers of an event: CloudEvents 1.0 with the Kafka binding in binary mode, and the trace
+// Headers of an event: CloudEvents 1.0 with the Kafka binding in binary mode, and the trace
 // context.
 const (
 	HeaderID          = "ce_id"
@@ -25,7 +25,7 @@ const (
 	HeaderTraceState  = "tracestate"
 )
 
-// Record is a Kafka record as a handler receives it.
+// Record is a Kafka record in the form in which handlers receive it.
 type Record struct {
 	Topic       string
 	Partition   int32
@@ -35,16 +35,16 @@ type Record struct {
 	Type        string
 	WorkspaceID string
 	Time        time.Time
-	// Logged is the timestamp of the record in Kafka: the time at which the broker appended the
-	// record. In a topic whose timestamps the producers set (CreateTime) it is the time at which
-	// the producer sent the record.
+	// Logged is the timestamp of the record in Kafka: the time at which the broker appended it. In a
+	// topic whose timestamps producers set (CreateTime), it is the time at which the producer sent the
+	// record.
 	Logged  time.Time
 	Value   []byte
 	Headers map[string]string
 }
 
-// Read parses a record. If the record has no valid ce_id, Read returns an error of Parkf. EventID
-// is then derived from topic, partition and offset, so that the record can be parked.
+// Read parses a record. If the record has no valid ce_id, Read returns an error of Parkf. It then
+// derives EventID from topic, partition and offset, so that the record can be parked.
 func Read(wire *kgo.Record) (Record, error) {
 	rec := Record{
 		Topic: wire.Topic, Partition: wire.Partition, Offset: wire.Offset, Key: string(wire.Key), Value: wire.Value,
@@ -68,7 +68,7 @@ func Read(wire *kgo.Record) (Record, error) {
 }
 
 // Decode unmarshals the value if ce_type is the name of the message. Otherwise it returns an error
-// of Parkf, which parks the record.
+// of Parkf, so that the record is parked.
 func (r Record) Decode(into proto.Message) error {
 	if want := string(into.ProtoReflect().Descriptor().FullName()); r.Type != want {
 		return Parkf("record is of type %q, this build reads %q from %s", r.Type, want, r.Topic)

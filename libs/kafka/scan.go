@@ -11,22 +11,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// scanBytes is the maximum number of bytes (compressed) that one fetch of Scan returns for each
-// partition.
+// scanBytes is the maximum number of compressed bytes that one fetch of Scan returns per partition.
 const scanBytes = 256 << 10
 
-// ErrNoTopic is returned if the brokers do not have the topic.
+// ErrNoTopic is returned if the topic does not exist.
 var ErrNoTopic = errors.New("the brokers have no such topic")
 
-// Offsets contains one offset for each partition of a topic.
+// Offsets contains one offset per partition of a topic.
 type Offsets map[int32]int64
 
-// Bounds contains the id of a topic and its first and last offsets at one time.
+// Bounds contains the id of a topic, and its first and last offsets at one time.
 type Bounds struct {
 	// ID is the id of the topic. A topic that is deleted and created again has a new id.
 	ID uuid.UUID
-	// Start is the offset of the oldest record of each partition. End is the offset that the next
-	// record of each partition will have.
+	// Start contains the offset of the oldest record of each partition. End contains the offset that
+	// the next record of each partition will have.
 	Start, End Offsets
 }
 
@@ -64,11 +63,12 @@ func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds
 }
 
 // Scan calls handle for the records of a topic, in order within each partition, until handle
-// returns an error. It includes records without a valid ce_id. It joins no consumer group and
+// returns an error. It also passes records without a valid ce_id. It joins no consumer group and
 // commits no offset.
 //
-// start contains the first offset of each partition; a missing partition is read from its
-// beginning. end contains the offset before which Scan stops; a missing partition is not read.
+// start contains the first offset to read of each partition. A partition that start does not
+// contain is read from its beginning. end contains the offset before which Scan stops. A partition
+// that end does not contain is not read.
 func Scan(
 	ctx context.Context, cfg Config, clientID string, topic Topic, start, end Offsets, handle func(Record) error,
 ) error {
@@ -100,7 +100,7 @@ func Scan(
 			wire := all.Next()
 			stopAt, wanted := open[wire.Partition]
 			if wanted && wire.Offset < stopAt {
-				rec, _ := Read(wire) // Read fills the record even if it returns an error
+				rec, _ := Read(wire) // Read fills the record even after an error
 				if err := handle(rec); err != nil {
 					return err
 				}

@@ -29,7 +29,7 @@ type Security struct {
 	Password  string `env:"KAFKA_PASSWORD" help:"password of KAFKA_USER"`
 }
 
-// clientOptions returns the client options. Its error names the invalid setting.
+// clientOptions returns the client's options. The error names the invalid setting.
 func (s Security) clientOptions() ([]kgo.Opt, error) {
 	var options []kgo.Opt
 	switch {
@@ -107,7 +107,7 @@ func (s Security) sasl() (sasl.Mechanism, error) {
 }
 
 // findRemedy returns a sentence that explains to an operator how to repair a failed connection. It
-// returns "" for an unknown cause.
+// returns "" if the cause is not known.
 func (s Security) findRemedy(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -148,14 +148,14 @@ func (s Security) findRemedy(err error) string {
 	return ""
 }
 
-// isHangup reports whether the text means that the broker closed the connection before it
-// responded.
+// isHangup reports whether the error text means that the broker closed the connection without a
+// response.
 func isHangup(text string) bool {
 	return strings.HasSuffix(text, "EOF") || strings.Contains(text, "closed the connection immediately")
 }
 
-// Explain adds the remedy to an error of Kafka. To a timeout it adds the last error of the
-// connection.
+// Explain adds the remedy to an error of Kafka. If the error is a timeout, it also adds the
+// connection's last error.
 func (c *Client) Explain(err error) error {
 	if err == nil {
 		return nil

@@ -96,7 +96,7 @@ func TestSecurity_ConnectsWithTLSAndPassword(t *testing.T) {
 	}
 }
 
-func TestSecurity_ErrorNamesTheSettingAndClientRetries(t *testing.T) {
+func TestSecurity_ErrorNamesTheSettingAndTheClientRetries(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -210,7 +210,7 @@ func TestNewClient_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// The test is not parallel, because it replaces the default logger.
+// This test is not parallel, because it replaces the default logger.
 func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
 	var output logBuffer
 	before := slog.Default()
@@ -231,7 +231,7 @@ func TestClient_LogsARepeatedWarningRarely(t *testing.T) {
 	}
 }
 
-// logBuffer is a log output that can be read and written concurrently.
+// logBuffer is a log output for concurrent reads and writes.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

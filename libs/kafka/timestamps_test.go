@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-func TestEnsureTopics_LetsBrokersSetTheTimestamps(t *testing.T) {
+func TestEnsureTopics_BrokersSetTheTimestampsOfRecords(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string

@@ -19,7 +19,7 @@ const (
 	dlqSuffix    = ".dlq"
 )
 
-// The topics of the catalogue (docs/architecture.md#events).
+// Topics of the catalogue (docs/architecture.md#events).
 var (
 	Workspaces   = Topic{Name: "workspaces.v1", Partitions: 3, Compacted: true}
 	Agents       = Topic{Name: "agents.v1", Partitions: 3, Compacted: true}
@@ -28,13 +28,13 @@ var (
 	WalletEvents = Topic{Name: "wallet-events.v1", Partitions: 12, Retention: week}
 	CallEvents   = Topic{Name: "call-events.v1", Partitions: 12, Retention: week}
 	Contacts     = Topic{Name: "contacts.v1", Partitions: 3, Retention: week}
-	// ErasureReports has several producers: each service reports its own part of an erasure.
+	// ErasureReports has several producers: each service reports its part of an erasure.
 	ErasureReports = Topic{Name: "erasure-reports.v1", Partitions: 3, Retention: week}
-	// DialIntents has one record per dial. A dialer publishes the record before it commits the
-	// fence, the database row that permits the dial.
+	// DialIntents contains one record per dial. A dialer publishes it before it commits the fence, the
+	// database row that permits the dial.
 	DialIntents = Topic{Name: "dial-intents.v1", Partitions: 3, Retention: week}
-	// CallTurns has the turns of calls in progress. Every replica of webhook-dispatcher reads all of
-	// its records without a consumer group, so it has no DLQ.
+	// CallTurns contains the turns of calls in progress. Every replica of webhook-dispatcher reads all
+	// of its records without a consumer group, so it has no DLQ.
 	CallTurns = Topic{Name: "call-turns.v1", Partitions: 3, Retention: 10 * time.Minute}
 )
 
@@ -45,8 +45,8 @@ func Catalogue() []Topic {
 		DialIntents, CallTurns}
 }
 
-// Readers returns the services that consume a topic of the catalogue. For each of them the topic
-// has a separate DLQ.
+// Readers returns the services that consume a topic of the catalogue. The topic has a separate DLQ
+// for each of them.
 func Readers(topic string) []string {
 	switch topic {
 	case Workspaces.Name:
@@ -84,8 +84,7 @@ func Named(name string) (Topic, bool) {
 	return Topic{}, false
 }
 
-// DLQ returns the dead-letter topic of a consumer for a topic. The dead-letter topic keeps records
-// for 30 days.
+// DLQ returns the dead-letter topic of a consumer for a topic. It keeps records for 30 days.
 func DLQ(topic Topic, consumer string) Topic {
 	return Topic{Name: topic.Name + "." + consumer + dlqSuffix, Partitions: topic.Partitions, Retention: dlqRetention}
 }

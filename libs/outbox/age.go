@@ -13,16 +13,15 @@ const (
 	idleSample = 5 * time.Second
 )
 
-// ageSample is the age of the oldest row, and the time of this process's clock at which the age was
-// read.
+// ageSample contains the age of the oldest row, and the time at which this process read it.
 type ageSample struct {
 	age time.Duration
 	at  time.Time
 }
 
-// OldestAge returns how long the oldest unpublished row has been waiting, or 0 if the outbox is
-// empty. Every replica reads the age every second, or every 5 s while the outbox is empty. Between
-// two reads the returned age grows with the clock.
+// OldestAge returns how long the oldest unpublished row has waited, or 0 if the outbox is empty.
+// Every replica reads the age every second, or every 5 s while the outbox is empty. Between two
+// reads, the returned age grows with the clock.
 func (r *Relay) OldestAge() time.Duration {
 	sample := r.age.Load()
 	if sample == nil || sample.age == 0 {
@@ -31,9 +30,9 @@ func (r *Relay) OldestAge() time.Duration {
 	return sample.age + time.Since(sample.at)
 }
 
-// The row with the lowest id counts as the oldest row. The number of rows is counted up to a limit.
-// Both searches start at the floor (the lowest id from which rows must be read), which is stored
-// with the lease.
+// sampleAge uses the row with the lowest id as the oldest row, and counts rows up to a limit. Both
+// searches start at the floor, the lowest id from which rows must be read. The floor is stored with
+// the lease.
 const sampleAge = `
 WITH lease AS MATERIALIZED (SELECT floor FROM outbox_leases)
 SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_at), 0.001)
@@ -44,7 +43,7 @@ SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_
 func (r *Relay) sampleAges(ctx context.Context) {
 	for {
 		pause := busySample
-		// A leader that has just found the outbox empty does not read the outbox again.
+		// A leader that has just found the outbox empty need not read it again.
 		last := r.age.Load()
 		if r.leads.Load() && last != nil && last.age == 0 && time.Since(last.at) < 2*slowPoll {
 			r.metrics.rows.Set(0)

@@ -22,7 +22,7 @@ import (
 const aggregates = 16
 
 // writeAll numbers the events of each aggregate in order. Its transactions wait between insert and
-// commit, so that they do not commit in the order of the ids.
+// commit, so that they commit in another order than their ids.
 func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	t.Helper()
 	_, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), `
@@ -66,7 +66,7 @@ func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	writers.Wait()
 }
 
-// firstDeliveries returns the events of each key in the order of their first delivery.
+// firstDeliveries returns, by key, the events in the order of their first delivery.
 func firstDeliveries(t testing.TB, records []*kgo.Record) (byKey map[string][]int, duplicates int) {
 	byKey, seen := map[string][]int{}, map[string]bool{}
 	for _, wire := range records {
@@ -119,14 +119,13 @@ func TestRelay_ConcurrentWritersKeepAllEventsInOrder(t *testing.T) {
 }
 
 const (
-	// relaySession selects the session of a relay by its last statement. The statements that read
-	// the age of the oldest row use the pool, not this session.
+	// relaySession selects the session of a relay by the session's last statement. The statements that
+	// read the age of the oldest row do not use this session.
 	relaySession = ` FROM pg_stat_activity WHERE datname = current_database()
 		AND query LIKE ANY (ARRAY['DELETE FROM outbox WHERE%', '%bytes_before%', '%outbox_leases%', 'LISTEN%'])
 			AND query NOT LIKE '%AS bounded%' AND pid <> pg_backend_pid()`
 	leading = `SELECT count(pg_terminate_backend(pid))` + relaySession
-	// lingers is a statement that counts the sessions that have published rows and are about to
-	// delete them.
+	// lingers counts the sessions that have published rows and are about to delete them.
 	lingers = `SELECT count(*)` + relaySession + ` AND wait_event = 'PgSleep'`
 )
 
@@ -134,9 +133,9 @@ func TestRelay_KillBetweenAckAndDeleteRepeatsEvents(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	super := pgtest.Super(t, pool, schema)
-	// A trigger delays the delete of published rows. The first delete waits until its relay is
-	// killed, so the kill happens between acknowledgement and delete. Later deletes wait for a
-	// moment, and later kills happen at any time.
+	// A trigger delays the deletion of published rows. The first deletion waits until its relay is
+	// killed, so that this kill happens between acknowledgement and deletion. Later deletions wait for
+	// a moment, and the later kills happen at any time.
 	_, err := super.Exec(t.Context(), `
 		CREATE TABLE lingering AS SELECT 3600::float8 AS seconds;
 		GRANT SELECT ON lingering TO PUBLIC;
@@ -203,8 +202,8 @@ func TestRelay_KeepsTheOrderWhenAnotherReplicaTakesOver(t *testing.T) {
 	}()
 	writeAll(t, pool, 40, func() { n.Add(1); second.Wake() })
 	<-done
-	// A leader that is stopped between an acknowledgement and the delete of its rows causes
-	// repeated events.
+	// If a leader is killed between an acknowledgement and the deletion of the rows, the next leader
+	// publishes these events again.
 	byKey, _ := firstDeliveries(t, collectAll(t, pool, cfg, 1+40*aggregates))
 	byKey[keyOf(0)] = byKey[keyOf(0)][1:]
 	wantComplete(t, byKey, 40)
@@ -217,7 +216,7 @@ func TestRelay_MissingTopicDoesNotDelayOtherTopics(t *testing.T) {
 	lost := fact("k", 1)
 	lost.TopicName = "nowhere.v1"
 	dlq := fact("k", 2)
-	// This topic is in the catalogue but has not been created.
+	// This topic is in the catalogue, but it does not exist.
 	dlq.TopicName = kafka.DLQ(kafka.CallRequests, "newcomer").Name
 	if err := put(t, pool, lost, dlq, fact("k", 3)); err != nil {
 		t.Fatal(err)

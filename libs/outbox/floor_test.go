@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-func TestFloor_RisesOnlyWhenNoLowerRowCanAppear(t *testing.T) {
+func TestFloor_RisesOnlyIfNoRowWithALowerIDCanCommit(t *testing.T) {
 	t.Parallel()
 	type read struct {
 		last            int64
@@ -77,7 +77,7 @@ DELETE FROM outbox;
 UPDATE outbox_leases SET floor = (SELECT last_value FROM pg_sequences
 	WHERE schemaname = current_schema() AND sequencename = 'outbox_id_seq')`
 
-// Another transaction holds an old snapshot, so vacuum cannot remove the deleted rows.
+// While another transaction has an old snapshot, vacuum cannot remove deleted rows.
 func TestRelay_ReadsNoDeletedRowsBelowTheFloor(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "outbox_test", Migrations)

@@ -33,8 +33,8 @@ const (
 	aloneStop     = "RELAY_ALONE_STOP"
 )
 
-// In a process that startAlone has started, TestMain runs only a relay. A test can stop that
-// process with SIGSTOP.
+// TestMain runs only a relay if startAlone has started this process. A test can halt such a process
+// with SIGSTOP.
 func TestMain(m *testing.M) {
 	if os.Getenv(alonePostgres) == "" {
 		os.Exit(m.Run())
@@ -56,7 +56,7 @@ func alone(ctx context.Context) error {
 	return outbox.NewRelay(pool, client, nil, outbox.Config{}).Run(ctx)
 }
 
-// processStopper stops its own process with SIGSTOP at the first row after the test has created the
+// processStopper sends SIGSTOP to its own process at the first row after the test has created the
 // file.
 type processStopper struct{ file string }
 
@@ -65,8 +65,7 @@ func (s processStopper) OnProduceRecordBuffered(*kgo.Record) {
 		goesOn := make(chan os.Signal, 1)
 		signal.Notify(goesOn, syscall.SIGCONT)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		// SIGSTOP takes a moment to take effect; wait here, because no row must be passed to Kafka
-		// in that time
+		// SIGSTOP does not take effect immediately. Until then, no row may be passed to Kafka.
 		<-goesOn
 	}
 }
@@ -119,7 +118,8 @@ func leader(t testing.TB, pool *pgxpool.Pool) (holder string) {
 	return holder
 }
 
-// When the stopped process continues, it must not lead until the second relay has stopped.
+// The first process is halted and loses the lease. When it continues, it must not lead until the
+// second relay has stopped.
 func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -149,7 +149,7 @@ func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 	wantComplete(t, byKey, 100)
 }
 
-// The stopped leader continues after another relay has published the same rows and later rows.
+// The halted leader continues after another relay has published the same rows and later rows.
 func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -195,8 +195,8 @@ func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 			t.Fatalf("fact %d came at place %d", seq, i+1)
 		}
 	}
-	// One row was already in the leader's Kafka client when the leader was stopped. This row can be
-	// published twice.
+	// When the leader was halted, one row was already in its Kafka client. This row can be published
+	// twice.
 	if n := len(byKey[keyOf(0)]); n != facts+2 {
 		t.Errorf("n = %v, want %v", n, facts+2)
 	} else if duplicates > 1 {
@@ -204,7 +204,7 @@ func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 	}
 }
 
-// wire is a connection to Kafka that a test can cut.
+// wire is a connection to Kafka that a test can interrupt.
 type wire struct {
 	mu    sync.Mutex
 	cut   bool

@@ -13,8 +13,8 @@ import (
 
 // Config contains the settings of the outbox.
 type Config struct {
-	// Lease is how long a lease is valid without a renewal. If the process of a relay was killed or
-	// stopped, another relay takes over after this time. Zero means 5 s. The minimum is minLease.
+	// Lease is how long a lease is valid without a renewal. If a relay's process is killed or halted,
+	// another relay takes over after this time. Zero means 5 s. The minimum is minLease.
 	Lease time.Duration `env:"OUTBOX_LEASE" envDefault:"5s" help:"how long a replica that publishes events may fail to renew its lease before another replica takes over, as a duration; at least 1s"`
 }
 
@@ -26,13 +26,13 @@ const (
 type leaseTimes struct {
 	// duration is how long a lease is valid without a renewal.
 	duration time.Duration
-	// trustTime is the age of the last renewal at which a relay stops relying on its lease. It is
-	// shorter than duration, so a relay stops before another relay can acquire the lease. Both
+	// trustTime is the age of the last renewal from which on a relay does not rely on its lease. It is
+	// shorter than duration, so that a relay stops before another relay can acquire the lease. Both
 	// times start before the renewal is sent.
 	trustTime time.Duration
-	// renewInterval is how often a relay renews its lease while it works.
+	// renewInterval is the time between two renewals while a relay works.
 	renewInterval time.Duration
-	// acquireInterval is how often a relay without the lease tries to acquire it.
+	// acquireInterval is the time between two attempts to acquire the lease.
 	acquireInterval time.Duration
 }
 
@@ -41,8 +41,8 @@ func newLeaseTimes(cfg Config) leaseTimes {
 	return leaseTimes{duration: lease, trustTime: lease * 4 / 5, renewInterval: lease / 5, acquireInterval: lease / 5}
 }
 
-// pollInterval returns how long a leader waits for a wake before it reads the outbox again.
-// idleTime is the time since the last read that found rows. Each read renews the lease.
+// pollInterval returns how long an idle leader waits for a wake before it reads the outbox again.
+// Each read renews the lease. idleTime is the time since the last read that found rows.
 func (l leaseTimes) pollInterval(idleTime time.Duration) time.Duration {
 	if idleTime <= quietAfter {
 		return fastPoll
@@ -50,12 +50,12 @@ func (l leaseTimes) pollInterval(idleTime time.Duration) time.Duration {
 	return min(slowPoll, l.duration/2)
 }
 
-// errDeposed ends the session of a relay that could have lost the lease.
+// errDeposed ends the session of a relay that possibly has lost the lease.
 var errDeposed = errors.New("the relay's lease is lost")
 
-// acquireLease acquires the lease if it has expired, or if this relay already has it from an
-// earlier session. The column fence counts the acquisitions, so that an earlier session of a relay
-// cannot renew the lease.
+// acquireLease acquires the lease if it has expired, or if an earlier session of this relay still
+// has it. The column fence counts the acquisitions, so that the earlier session cannot renew the
+// lease.
 const acquireLease = `
 UPDATE outbox_leases
 SET holder = @holder, fence = fence + 1, expires_at = clock_timestamp() + @duration::interval
@@ -77,7 +77,7 @@ func (s *session) acquire() (held bool, err error) {
 }
 
 // verifyLease returns nil if the lease was renewed less than maxAge ago. Otherwise it renews the
-// lease, and returns errDeposed if the renewal fails.
+// lease. It returns errDeposed if it cannot.
 func (s *session) verifyLease(maxAge time.Duration) error {
 	if time.Since(s.renewed) < maxAge {
 		return nil
@@ -92,20 +92,20 @@ func (s *session) verifyLease(maxAge time.Duration) error {
 	return nil
 }
 
-// giveUpLease gives up the lease, so that another relay can acquire it immediately.
+// giveUpLease releases the lease, so that another relay can acquire it immediately.
 func (s *session) giveUpLease() {
 	if _, err := s.updateLease(releaseLease, time.Second); err != nil {
 		slog.Warn("outbox lease not released, other relays wait until it expires", "error", err)
 	}
 }
 
-// updateLease runs acquireLease, renewLease or releaseLease. If another relay has the lease, the
-// statement changes nothing and updateLease returns false.
+// updateLease runs acquireLease, renewLease or releaseLease. It returns false if another relay has
+// the lease. The statement then changes nothing.
 func (s *session) updateLease(statement string, timeout time.Duration) (held bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// The relay reads its clock before it sends the statement. The lease begins later, in the
-	// server, so it does not end before the relay expects.
+	// This process reads its clock before it sends the statement. The server starts the lease later,
+	// so the lease does not end before this process expects it.
 	began := time.Now()
 	args := pgx.NamedArgs{
 		"holder": s.relay.id, "fence": s.acquisitions, "duration": s.relay.lease.duration, "floor": s.floor.id,

@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// Advisory locks are shared by the whole database. If the relay needed such a lock, another service
-// could block the relay.
-func TestRelay_IgnoresAdvisoryLocks(t *testing.T) {
+// All services share the advisory locks of a database. If the relay needed such a lock, another
+// service could block it.
+func TestRelay_NeedsNoAdvisoryLock(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	other := pgtest.Super(t, pool, schema)
@@ -31,7 +31,7 @@ func TestRelay_IgnoresAdvisoryLocks(t *testing.T) {
 	}
 }
 
-// giveLease gives the lease to another relay until the time expires, for example "infinity".
+// giveLease gives the lease to another relay until the time expires, for example until "infinity".
 func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),
@@ -96,8 +96,7 @@ func TestRelay_StoppedRelayReleasesTheLease(t *testing.T) {
 	}
 }
 
-// If the application role could delete the row of the lease, no relay could acquire the lease
-// again.
+// If the application role could delete the lease's row, no relay could acquire the lease again.
 func TestLease_ApplicationRoleCannotDeleteTheRow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, outbox.Migrations)

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestNewLeaseTimes_DeriveFromTheLease(t *testing.T) {
+func TestNewLeaseTimes_AreDerivedFromTheLease(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	tests := []struct {
@@ -15,7 +15,7 @@ func TestNewLeaseTimes_DeriveFromTheLease(t *testing.T) {
 		cfg  Config
 		want leaseTimes
 		// wantIdle is the time between two reads of an idle leader. It must be shorter than
-		// want.trustTime.
+		// want.trustTime, because each read renews the lease.
 		wantIdle time.Duration
 	}{
 		{

@@ -1,8 +1,7 @@
-// Package outbox publishes events. An event is a row that is written in the transaction that
-// changes state. The relay publishes the rows to Kafka and deletes the rows that Kafka
-// acknowledged.
-// A writer locks the row of the aggregate before it writes an event, so the events of a key stay in
-// order.
+// Package outbox publishes events. An event is written as a row, in the transaction that changes
+// the state. The relay publishes the rows to Kafka and deletes those that Kafka acknowledged. A
+// writer locks the row of the aggregate before it writes an event, so that the events of a key stay
+// in order.
 package outbox
 
 import (
@@ -27,7 +26,7 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations are the migrations of the outbox's tables, for pg.Open and pgtest.New.
+// Migrations contains the migrations of the outbox's tables, for pg.Open and pgtest.New.
 var Migrations = pg.Migrations{Name: "outbox", FS: migrationFiles(files)}
 
 // migrationFiles returns the folder with the migrations. It cannot fail, because the folder is
@@ -37,13 +36,13 @@ func migrationFiles(files embed.FS) fs.FS {
 	return dir
 }
 
-// MaxPayload is the maximum size of a value in bytes. A larger value causes an error in the
-// transaction that writes the event.
+// MaxPayload is the maximum size of a value in bytes. If a value is larger, the transaction that
+// writes the event fails.
 const MaxPayload = 900 << 10
 
 // Event is an event to publish.
 type Event struct {
-	// ID identifies the event for inboxes. uuid.Nil means a new UUID of version 7.
+	// ID identifies the event in inboxes. If it is uuid.Nil, the event gets a new UUID of version 7.
 	ID    uuid.UUID
 	Topic kafka.Topic
 	// Key is the key of the Kafka record. Events with the same key stay in order.
@@ -51,20 +50,19 @@ type Event struct {
 	WorkspaceID uuid.UUID
 	// Message is the value of the record. Its full name becomes the header ce_type.
 	Message proto.Message
-	// Time is the time of the event. Zero means the time of the database. An event that is written
-	// again with the same ID needs the same Time, because inboxes search for the ID by the day of
-	// the event.
+	// Time is the time of the event. If it is zero, the time of the database is used. An event that is
+	// written again with the same ID needs the same Time, because inboxes search for the ID by the day
+	// of the event.
 	Time time.Time
-	// Raw and RawHeaders are used for records that are copied unchanged to a DLQ. Message is then
-	// nil.
+	// Raw and RawHeaders are used for records that are copied unchanged to a DLQ. Then Message is nil.
 	Raw        []byte
 	RawHeaders map[string]string
-	// TopicName, if set, replaces Topic. It is used for DLQs.
+	// TopicName replaces Topic. It is used for DLQs, and is empty for other topics.
 	TopicName string
 }
 
-// Put writes events in tx, in order, in one round trip. The trace of ctx is stored in the header
-// traceparent.
+// Put writes events in tx, in order and in one round trip. The header traceparent contains the
+// trace of ctx.
 func Put(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	if len(events) == 0 {
 		return nil
@@ -79,8 +77,8 @@ func Put(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	return nil
 }
 
-// The database sets the source of an event, which is the name of the schema. It also sets the time,
-// unless the event has a time. All events of a schema then use the same clock.
+// The database sets the source of an event, the name of the schema. Unless the event has a time,
+// the database also sets the time, so that all events of a schema use the same clock.
 const insertEvent = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb || jsonb_build_object(
@@ -101,11 +99,11 @@ SELECT @event_id::uuid, @topic::text, @key::bytea, @headers::jsonb || jsonb_buil
 		'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload::bytea
 WHERE `
 
-// ErrTooLarge is returned for an event with more than MaxPayload bytes. The error is permanent: the
-// same event can never be published. If a handler returns it, libs/inbox parks the record.
+// ErrTooLarge is returned for an event of more than MaxPayload bytes. The error is permanent. If a
+// handler returns it, libs/inbox parks the record.
 var ErrTooLarge = errors.New("event too large")
 
-// Queue adds the inserts that Put would run to a batch. The caller sends the batch.
+// Queue adds the inserts of Put to a batch. The caller sends the batch.
 func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 	for _, event := range events {
 		if err := queue(ctx, batch, insertEvent, pg.Args{}, event); err != nil {
@@ -115,9 +113,9 @@ func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 	return nil
 }
 
-// QueueIf adds the insert of an event to a batch. The event is written only if condition is true,
-// an SQL expression with the named arguments args. Use QueueIf in a batch that is a whole
-// transaction, because the caller cannot read earlier results there.
+// QueueIf adds the insert of an event to a batch. The event is written only if condition is true.
+// condition is an SQL expression with the named arguments args. It is for a batch that is a whole
+// transaction, in which the caller cannot read earlier results.
 func QueueIf(ctx context.Context, batch *pgx.Batch, condition string, args pg.Args, event Event) error {
 	return queue(ctx, batch, insertEventIf+condition, maps.Clone(args), event)
 }
@@ -178,7 +176,7 @@ func (e Event) headerMap(ctx context.Context) map[string]string {
 	return headers
 }
 
-// storableHeaders returns the headers of another producer in a form that jsonb accepts: without NUL
+// storableHeaders returns the headers of another producer in a form that jsonb accepts, without NUL
 // and invalid UTF-8. Otherwise a record with such headers could not be parked.
 func storableHeaders(headers map[string]string) map[string]string {
 	cleaned := make(map[string]string, len(headers))

@@ -133,7 +133,7 @@ func TestPut_EventIsPublishedWithItsHeaders(t *testing.T) {
 	testkit.Until(t, "the row is deleted", func() bool { return countRows(t, pool) == 0 })
 }
 
-func TestPut_OversizeEventFailsItsTransaction(t *testing.T) {
+func TestPut_EventThatIsTooLargeFailsItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, outbox.Migrations)
 	large := strings.Repeat("x", outbox.MaxPayload+1)
@@ -151,7 +151,7 @@ func TestPut_OversizeEventFailsItsTransaction(t *testing.T) {
 	}
 }
 
-func TestPut_StoresHeadersWithInvalidCharacters(t *testing.T) {
+func TestPut_HeadersWithInvalidCharactersAreStored(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, outbox.Migrations)
 	err := put(t, pool, outbox.Event{TopicName: "x.dlq", Key: "\xff\x00", Raw: []byte{0, 255}, RawHeaders: map[string]string{"a\x00": "\xff\x00b"}})
@@ -189,8 +189,8 @@ func seqOf(t testing.TB, wire *kgo.Record) int {
 
 func keyOf(n int) string { return fmt.Sprintf("aggregate-%d", n) }
 
-// The test repeats the late commit, so that the floor (the lowest id that the relay reads) rises in
-// between.
+// The floor is the lowest id that the relay reads. It can rise only after a read, so the test
+// repeats the late commit.
 func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -219,7 +219,7 @@ func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	}
 }
 
-// The late transaction has a higher transaction id than all transactions that had ended when the
+// The late transaction gets a higher transaction id than all transactions that had ended when the
 // relay read the outbox.
 func TestRelay_KeepsTheOrderOfARowThatCommitsLate(t *testing.T) {
 	t.Parallel()
@@ -252,7 +252,7 @@ func TestRelay_KeepsTheOrderOfARowThatCommitsLate(t *testing.T) {
 	}
 	end(early, fact("early", 1))
 	published(0)
-	end(begin(), fact("early", 2)) // the relay reads a second time, and then the floor can rise
+	end(begin(), fact("early", 2)) // the relay reads again, after which the floor can rise
 	published(0)
 	end(begin(), fact("early", 3))
 	published(0)

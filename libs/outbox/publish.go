@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// outboxRow is a row of the outbox: an event that has not been published.
+// outboxRow is a row of the outbox, an event that has not been published yet.
 type outboxRow struct {
 	ID        int64
 	EventID   uuid.UUID
@@ -33,10 +33,10 @@ type outboxRow struct {
 	CreatedAt time.Time
 }
 
-// oldestRows returns the rows from the floor on (the lowest id that must be read), and the
-// transaction id below which all transactions had ended. A read from the last published row would
-// miss a row with a lower id that commits later.
-// If there are no rows, the statement returns one row that contains only the transaction id.
+// oldestRows returns the rows from the floor onwards, and the transaction id below which all
+// transactions had ended. (The floor is the lowest id that must be read. If the relay read from the
+// last published row, it would miss a row with a lower id that commits later.) If there are no
+// rows, the statement returns one row that contains only the transaction id.
 const oldestRows = `
 SELECT pg_snapshot_xmin(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at
@@ -53,12 +53,12 @@ ORDER BY oldest.id`
 
 const deleteRows = `DELETE FROM outbox WHERE id = ANY($1) RETURNING pg_current_xact_id()::text::bigint`
 
-// A batch ends after the row with which it reaches maxBytes. This limits the memory.
+// maxBytes limits the memory that a batch needs: a batch ends after the row with which it reaches
+// maxBytes.
 const maxBytes = 16 << 20
 
 // relayBatch publishes the oldest rows and deletes those that Kafka acknowledged. No transaction is
-// open while it publishes. It returns the number of rows, and whether the outbox had no further
-// rows.
+// open while it publishes. It returns the number of rows, and whether the outbox had no more rows.
 func (s *session) relayBatch(ctx context.Context) (found int, noneLeft bool, err error) {
 	if err := s.verifyLease(s.relay.lease.renewInterval); err != nil {
 		return 0, false, err
@@ -97,8 +97,8 @@ func (s *session) relayBatch(ctx context.Context) (found int, noneLeft bool, err
 	}
 	s.floor.updateAfterRead(rows[len(rows)-1].ID, noneLeft, xmin, deletedBy)
 	if noneLeft {
-		// The read returned all rows, and all of them are published: store the age 0. A row that is in
-		// the outbox now was committed after the read.
+		// The read returned all rows, and all of them are published. So the age is 0: any row in the
+		// outbox was committed after the read.
 		s.relay.age.Store(&ageSample{at: started})
 	}
 	return len(rows), noneLeft, nil
@@ -111,7 +111,7 @@ func weight(rows []outboxRow) (bytes int) {
 	return bytes
 }
 
-// deleteRows deletes rows and returns the id of its transaction, or 0 if it deleted no row.
+// deleteRows deletes rows. It returns the id of its transaction, or 0 if it deleted no row.
 func (s *session) deleteRows(ids []int64) (transaction int64, err error) {
 	err = s.queryRow(deleteRows, &transaction, ids)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -120,8 +120,8 @@ func (s *session) deleteRows(ids []int64) (transaction int64, err error) {
 	return transaction, err
 }
 
-// readRows returns the oldest rows from firstID on. It also returns the transaction id below which
-// all transactions had ended.
+// readRows returns the oldest rows from firstID onwards, and the transaction id below which all
+// transactions had ended.
 func (s *session) readRows(firstID int64) (rows []outboxRow, xmin int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
@@ -140,18 +140,18 @@ func (s *session) readRows(firstID int64) (rows []outboxRow, xmin int64, err err
 		if id != nil {
 			rows = append(rows, outboxRow{*id, *eventID, *topic, key, headers, payload, *createdAt})
 		}
-		key, payload, headers = nil, nil, nil // the next row must not reuse the memory of this row
+		key, payload, headers = nil, nil, nil // the next row must not reuse this row's memory
 		return nil
 	})
 	return rows, xmin, err
 }
 
 var (
-	// errUnacked is the result for a row without an acknowledgement. Kafka could already have the
-	// row, or could receive it later.
+	// errUnacked is the result of a row without an acknowledgement. Kafka possibly has the row, or
+	// receives it later.
 	errUnacked = errors.New("not acknowledged")
-	// errSilent ends the session of a leader if Kafka does not acknowledge its rows, because
-	// another replica can perhaps reach Kafka.
+	// errSilent ends the session of a leader whose rows Kafka does not acknowledge. Another replica
+	// can possibly reach Kafka.
 	errSilent = errors.New(
 		"no acknowledgement: the brokers are unavailable, or fewer replicas are in sync than min.insync.replicas requires")
 )
@@ -161,9 +161,9 @@ type ack struct {
 	err error
 }
 
-// publishRows passes all rows to the Kafka client in order and waits for every acknowledgement.
-// faults[i] is the result of rows[i]. If the relay may have lost the lease, faults is nil and no
-// row may be deleted.
+// publishRows passes all rows to the Kafka client in order and waits for all results. faults[i] is
+// the error of rows[i]. If the relay has possibly lost the lease, faults is nil, and no row may be
+// deleted.
 func (s *session) publishRows(ctx context.Context, rows []outboxRow) (faults []error, err error) {
 	round, abandon := context.WithCancel(context.Background())
 	defer abandon()
@@ -176,7 +176,7 @@ func (s *session) publishRows(ctx context.Context, rows []outboxRow) (faults []e
 		faults[i] = errUnacked
 		s.relay.produceRow(round, rows[i], func(err error) { acks <- ack{i, err} })
 	}
-	// After an error, the deferred call of abandon drops the rows that were not sent yet. Records that
+	// After an error, the deferred call of abandon drops the rows that were not sent yet. Rows that
 	// were sent cannot be recalled.
 	if err := s.awaitAcks(ctx, acks, faults); errors.Is(err, errDeposed) {
 		return nil, err
@@ -186,7 +186,7 @@ func (s *session) publishRows(ctx context.Context, rows []outboxRow) (faults []e
 	return faults, nil
 }
 
-// awaitAcks waits for the results of all rows and stores them in faults.
+// awaitAcks waits for the results of all rows, and stores them in faults.
 func (s *session) awaitAcks(ctx context.Context, acks <-chan ack, faults []error) error {
 	ticks := time.NewTicker(s.relay.lease.renewInterval)
 	defer ticks.Stop()
@@ -213,8 +213,8 @@ func (s *session) awaitAcks(ctx context.Context, acks <-chan ack, faults []error
 	return nil
 }
 
-// produceRow passes a row to the Kafka client. The row fails if ctx is canceled before the client
-// has sent the row.
+// produceRow passes a row to the Kafka client. If ctx is canceled before the client has sent the
+// row, the row fails.
 func (r *Relay) produceRow(ctx context.Context, w outboxRow, answered func(error)) {
 	record, span := w.kafkaRecord(ctx)
 	r.openRows.Add(1)
@@ -252,7 +252,7 @@ func (w outboxRow) kafkaRecord(roundCtx context.Context) (*kgo.Record, trace.Spa
 }
 
 // deletableIDs returns the ids of the rows that can be deleted: in each topic, the rows before the
-// first failed row. The rows after it are published again, so that the events of a topic stay in
+// first failed row. The later rows are published again, so that the events of the topic stay in
 // order.
 func deletableIDs(rows []outboxRow, faults []error) []int64 {
 	ids := make([]int64, 0, len(rows))
@@ -269,7 +269,7 @@ func deletableIDs(rows []outboxRow, faults []error) []int64 {
 }
 
 // createMissingTopics creates missing topics of the catalogue, so that a retry can succeed. It
-// returns the joined errors of the rows.
+// returns the errors of all rows, joined.
 func (r *Relay) createMissingTopics(ctx context.Context, rows []outboxRow, faults []error) error {
 	seen := map[string]error{}
 	for i, row := range rows {

@@ -20,26 +20,26 @@ import (
 
 const (
 	batchRows = 2000
-	// A lost wake (the notification that rows were committed) delays a row by at most one poll. If
-	// the leader finds no rows for quietAfter, it polls at the longer interval slowPoll and relies
-	// on the notifications.
+	// fastPoll and slowPoll are the times between two reads without a wake, the notification that rows
+	// were committed. So a lost wake delays a row by at most one poll. slowPoll applies if the leader
+	// has found no rows for quietAfter.
 	fastPoll   = 250 * time.Millisecond
 	slowPoll   = 2500 * time.Millisecond
 	quietAfter = 5 * time.Second
 	// maxPause is the maximum pause after a batch.
 	maxPause         = 20 * time.Millisecond
 	statementTimeout = 15 * time.Second
-	// ackTimeout is how long a leader waits for the next acknowledgement before it releases the
-	// lease. It then skips the next skippedAttempts attempts to acquire the lease, so that another
+	// ackTimeout is how long a leader waits for the next acknowledgement before it releases the lease.
+	// After that, it omits the next skippedAttempts attempts to acquire the lease, so that another
 	// replica can acquire it.
 	ackTimeout      = 10 * time.Second
 	skippedAttempts = 3
-	// shutdownGrace is how long a relay continues to publish after its context was canceled.
+	// shutdownGrace is how long a relay continues to publish after its context is canceled.
 	shutdownGrace = 3 * time.Second
 )
 
-// Relay publishes the outbox of one schema. Only the relay with the schema's lease, the leader,
-// publishes. A leader that was killed or stopped loses the lease within Config.Lease. A leader that
+// Relay publishes the outbox of one schema. Only the leader, the relay with the schema's lease,
+// publishes. A leader that is killed or halted loses the lease within Config.Lease. A leader that
 // cannot reach Kafka releases the lease.
 //
 // The Kafka client of an earlier leader can still send rows after the next leader has published
@@ -47,7 +47,7 @@ const (
 // same event ID. In a compacted topic the repeated event can replace a newer event until the next
 // event of the key, so readers must compare versions.
 type Relay struct {
-	// id identifies this relay as the holder of the lease. Each process has a new id.
+	// id identifies this relay as the owner of the lease. Each process has a new id.
 	id      uuid.UUID
 	pool    *pgxpool.Pool
 	client  *kafka.Client
@@ -55,10 +55,11 @@ type Relay struct {
 	metrics *relayMetrics
 	age     atomic.Pointer[ageSample]
 	leads   atomic.Bool
-	// openRows is the number of rows that were passed to the Kafka client and have no result yet.
+	// openRows is the number of rows that the Kafka client has received and for which it has no result
+	// yet.
 	openRows atomic.Int64
 	lease    leaseTimes
-	// ackTimeout equals the constant ackTimeout, except in tests.
+	// ackTimeout differs from the constant ackTimeout only in tests.
 	ackTimeout time.Duration
 }
 
@@ -73,20 +74,20 @@ func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Regis
 }
 
 // Wake notifies the relays of all replicas that rows were committed. It does not block. Without
-// Wake, the rows wait for the next poll: up to 250 ms, or up to 2.5 s after an idle time. On a nil
-// *Relay, Wake does nothing.
+// Wake, rows wait for the next poll: up to 250 ms, or up to 2.5 s if the outbox was empty for some
+// time. On a nil *Relay, Wake does nothing.
 func (r *Relay) Wake() {
 	if r == nil {
 		return
 	}
 	select {
 	case r.wake <- struct{}{}:
-	default: // another wake is already pending
+	default: // a wake is already pending
 	}
 }
 
-// Run publishes rows until ctx is canceled, then continues for up to 3 s. It retries while the
-// database or Kafka is unavailable.
+// Run publishes rows until ctx is canceled, and then for up to 3 s more. While the database or
+// Kafka is unavailable, it retries.
 func (r *Relay) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { r.sampleAges(ctx); return nil })
@@ -94,7 +95,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// keepRelaying runs one session after another, with a pause after an error.
+// keepRelaying runs one session after the other. After an error, it pauses.
 func (r *Relay) keepRelaying(ctx context.Context) {
 	var last string
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; {
@@ -127,7 +128,7 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 }
 
 // waitForResults waits until the Kafka client has a result for every row of the earlier session.
-// Without this wait, the rows of several sessions could accumulate in the client.
+// Otherwise the rows of several sessions could accumulate in the client.
 func (r *Relay) waitForResults(ctx context.Context) {
 	for ctx.Err() == nil && r.openRows.Load() > 0 {
 		select {
@@ -137,17 +138,18 @@ func (r *Relay) waitForResults(ctx context.Context) {
 	}
 }
 
-// session is the dedicated database connection of the relay. It receives wakes with LISTEN and runs
-// the relay's statements. A pooler in transaction mode does not support LISTEN, so the session
-// bypasses the pooler.
+// session is the relay's own database connection, which receives wakes with LISTEN and runs the
+// relay's statements. It bypasses a pooler, because a pooler in transaction mode does not support
+// LISTEN.
 type session struct {
 	relay *Relay
 	conn  *pgx.Conn
-	// acquisitions counts how often the lease was acquired. If the stored number is higher, another
-	// relay has acquired the lease since. renewed is a time just before the last renewal.
+	// acquisitions is the number of acquisitions of the lease when this session acquired it. A higher
+	// stored number means that the lease was acquired again since. renewed is a time just before the
+	// last renewal.
 	acquisitions int64
 	renewed      time.Time
-	// floor is the id at which reads start. It is stored with the lease.
+	// floor is the lowest id from which the session reads. It is stored with the lease.
 	floor floor
 }
 
@@ -178,8 +180,8 @@ const notifyWake = `SELECT pg_notify('outbox_' || current_schema(), '')`
 
 const listen = `SELECT format('LISTEN %I', 'outbox_' || current_schema())`
 
-// awaitLeadership returns true when the relay has acquired the lease, and false when ctx has ended.
-// While the relay waits, it forwards the wakes of this process to the leader.
+// awaitLeadership waits until the relay has the lease and then returns true. It returns false if
+// ctx ends. While it waits, it forwards this process's wakes to the leader.
 func (s *session) awaitLeadership(ctx context.Context) (held bool, err error) {
 	ticks := time.NewTicker(s.relay.lease.acquireInterval)
 	defer ticks.Stop()
@@ -217,7 +219,7 @@ func (s *session) listen() error {
 	return nil
 }
 
-// relayUntilDone publishes batches until ctx ends. When there are no more rows, it waits.
+// relayUntilDone publishes batches until ctx ends. If there are no more rows, it waits.
 func (s *session) relayUntilDone(ctx context.Context) error {
 	lastRows := time.Now()
 	for ctx.Err() == nil {
@@ -235,8 +237,8 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 		if rows > 0 {
 			pauseAfter(ctx, time.Since(began))
 		}
-		// Each commit sends a wake. If a wake arrived while the rows were published, it ends this
-		// wait immediately.
+		// Each commit sends a wake. A wake that arrived while rows were published ends this wait
+		// immediately.
 		if err := s.waitForWake(ctx, s.relay.lease.pollInterval(time.Since(lastRows))); err != nil {
 			return err
 		}
@@ -251,9 +253,9 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 	return nil
 }
 
-// pauseAfter waits for as long as the last batch took, at most maxPause. Rows that are committed in
-// this time are published in one batch, and readers apply them together. After an idle time there
-// is no pause.
+// pauseAfter waits as long as the last batch took, but at most maxPause. Rows that are committed
+// during the pause are published in one batch, and readers apply them together. There is no pause
+// after an idle time.
 func pauseAfter(ctx context.Context, took time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -261,8 +263,8 @@ func pauseAfter(ctx context.Context, took time.Duration) {
 	}
 }
 
-// waitForWake returns after a wake of any replica, after the time poll, or when ctx is canceled.
-// Only a broken connection is an error.
+// waitForWake returns after a wake of any replica, after the time poll, or when ctx is canceled. It
+// returns an error only if the connection is broken.
 func (s *session) waitForWake(ctx context.Context, poll time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, poll)
 	woken := make(chan struct{})
@@ -284,8 +286,8 @@ func (s *session) waitForWake(ctx context.Context, poll time.Duration) error {
 	return nil
 }
 
-// A shutdown does not cancel a statement of exec or queryRow, because a canceled statement would
-// break the connection.
+// exec does not cancel its statement at a shutdown, because that would break the connection.
+// queryRow does not either.
 func (s *session) exec(statement string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()

@@ -10,23 +10,23 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Args are named arguments like pgx.NamedArgs, but each connection parses a statement only once.
-// pgx.NamedArgs parses the statement with every query. For an insert of a dozen columns, that takes
-// 30 µs, which is longer than Postgres needs for the insert.
+// Args contains named arguments, like pgx.NamedArgs, but each connection parses a statement only
+// once. pgx.NamedArgs parses the statement in every query. For an insert of a dozen columns, this
+// takes 30 µs, longer than Postgres needs for the insert.
 type Args pgx.NamedArgs
 
 type statement struct {
 	sql   string
-	names []string // the argument names of $1, $2, … in this order
+	names []string // names of the arguments $1, $2, … in this order
 }
 
-// statements contains the parsed statements of a connection. Only the goroutine that uses the
-// connection accesses them.
+// statements contains the statements that a connection has parsed. Only the goroutine that uses the
+// connection accesses it.
 type statements map[string]statement
 
 const (
 	statementsKey = "ringfence.dev/libs/pg statements"
-	// maxStatements is the maximum number of parsed statements that are kept for a connection.
+	// maxStatements is the maximum number of parsed statements that a connection keeps.
 	maxStatements = 512
 )
 
@@ -58,9 +58,9 @@ func (a Args) RewriteQuery(ctx context.Context, conn *pgx.Conn, sql string, args
 	return read.sql, values, nil
 }
 
-// parseStatement passes the statement to pgx with each argument's name as its value. pgx then
-// returns the names in the order of $1, $2, …. The result ok is false if the statement contains a
-// name without an argument.
+// parseStatement passes the statement to pgx, with the name of each argument as its value. So pgx
+// returns the names in the order of $1, $2, …. ok is false if the statement contains a name without
+// an argument.
 func (a Args) parseStatement(ctx context.Context, sql string) (read statement, ok bool, err error) {
 	names := make(pgx.NamedArgs, len(a))
 	for name := range a {
@@ -86,27 +86,27 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// ErrNotFound is the error of One and Value if there is no row.
+// ErrNotFound is returned by One and Value if there is no row.
 var ErrNotFound = errors.New("not found")
 
-// One returns the only row of a statement. Columns are matched to fields by name. One returns
+// One returns the only row of a statement. It assigns columns to fields by name. It returns
 // ErrNotFound if there is no row, and pgx.ErrTooManyRows if there are several rows.
 func One[T any](ctx context.Context, q Querier, sql string, args map[string]any) (T, error) {
 	return one(ctx, q, sql, args, pgx.RowToStructByName[T])
 }
 
-// Value returns the only row of a statement that has one column. Its errors are the same as those
-// of One.
+// Value returns the value of a statement with one row and one column. It returns the same errors as
+// One.
 func Value[T any](ctx context.Context, q Querier, sql string, args map[string]any) (T, error) {
 	return one(ctx, q, sql, args, pgx.RowTo[T])
 }
 
-// Many returns all rows of a statement. Columns are matched to fields by name.
+// Many returns all rows of a statement. It assigns columns to fields by name.
 func Many[T any](ctx context.Context, q Querier, sql string, args map[string]any) ([]T, error) {
 	return many(ctx, q, sql, args, pgx.RowToStructByName[T])
 }
 
-// Values returns all rows of a statement that has one column.
+// Values returns the values of a statement with one column.
 func Values[T any](ctx context.Context, q Querier, sql string, args map[string]any) ([]T, error) {
 	return many(ctx, q, sql, args, pgx.RowTo[T])
 }
@@ -134,7 +134,7 @@ func many[T any](ctx context.Context, q Querier, sql string, args Args, scan pgx
 }
 
 // uuidCodec encodes a uuid.UUID as 16 bytes. Without it, pgx would use the interfaces of
-// database/sql, which convert each id to text and back.
+// database/sql, which convert every id to text and back.
 type uuidCodec struct{ pgtype.UUIDCodec }
 
 func registerUUID(types *pgtype.Map) {

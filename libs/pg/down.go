@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/puddle/v2"
 )
 
-// IsDown reports whether err means that the database is unreachable, stopping or starting. For such
-// an error the caller responds 503 unavailable instead of 500.
+// IsDown reports whether the error means that the database is unreachable, stopping or starting.
+// The caller then responds 503 unavailable instead of 500.
 func IsDown(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -24,7 +24,7 @@ func IsDown(err error) bool {
 	}
 	var connecting *pgconn.ConnectError
 	var network net.Error
-	// The error contains no PgError, so the server did not respond.
+	// Without a PgError, the server did not respond.
 	return errors.As(err, &connecting) ||
 		errors.As(err, &network) || // connection refused or reset, broken pipe, timeout
 		errors.Is(err, pgconn.ErrConnClosed) ||
@@ -34,8 +34,8 @@ func IsDown(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsUnanswered reports whether it is unknown if the failed statement, for example a COMMIT, took
-// effect. This is the case if the statement was sent and the connection broke before the response.
+// IsUnanswered reports whether it is not known if the failed statement, for example a COMMIT, took
+// effect: the statement was sent, and the connection broke before the response.
 func IsUnanswered(err error) bool {
 	var fault *pgconn.PgError
 	var connecting *pgconn.ConnectError
@@ -49,8 +49,9 @@ func IsUnanswered(err error) bool {
 }
 
 func isDownState(code string) bool {
-	// The server is stopping, starting or a standby, has too many connections, is out of disk or
-	// memory, has ended an idle transaction, or the statement timed out.
+	// These codes mean that the server is stopping, starting or a standby, has too many connections,
+	// has no disk space or memory left, or has ended an idle transaction, or that the statement timed
+	// out.
 	return strings.HasPrefix(code, "08") ||
 		slices.Contains([]string{"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "57014", "53100", "53200", "53300"}, code)
 }

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// The server is still sending the result of a statement, so idle_in_transaction_session_timeout
+// The server is still sending the result of a statement. So idle_in_transaction_session_timeout
 // does not apply to the session.
 func TestOpen_EndsSessionsThatDoNotReadTheirResults(t *testing.T) {
 	t.Parallel()
 	pool, id, tx := lockedRow(t)
 	conn := tx.Conn().PgConn()
 	if _, overTCP := conn.Conn().(*net.TCPConn); !overTCP {
-		return // on a Unix socket the server cannot detect that the client does not read
+		return // on a Unix socket, the server cannot detect this
 	}
 	if _, err := tx.Exec(t.Context(), "SET LOCAL tcp_user_timeout = '500ms'"); err != nil {
 		t.Fatal(err)

@@ -28,8 +28,8 @@ func lockedRow(t *testing.T) (pool *pgxpool.Pool, id uuid.UUID, tx pgx.Tx) {
 	return pool, id, tx
 }
 
-// changeRow fails if another transaction holds the lock on the row for longer than the statement
-// timeout.
+// changeRow changes the row. It fails if another transaction keeps the row locked for longer than
+// the statement timeout.
 func changeRow(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), "UPDATE thing SET at = now() WHERE id = $1", id); err != nil {

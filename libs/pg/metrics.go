@@ -11,8 +11,9 @@ import (
 // scrapeTimeout is how long a scrape waits for the database.
 const scrapeTimeout = time.Second
 
-// Pool registers metrics of the pool. With one query per scrape it also measures the database:
-// whether the database responds within a second, its clock, and its deleted rows.
+// Pool registers the metrics of the pool. With one query per scrape, it also reports whether the
+// database responds within a second, the database's clock, and the deleted rows of its queue
+// tables.
 func Pool(pool *pgxpool.Pool, metrics prometheus.Registerer) {
 	metrics.MustRegister(&watch{
 		pool:        pool,
@@ -75,9 +76,9 @@ func (w *watch) Collect(to chan<- prometheus.Metric) {
 	gauge(w.deadRows, float64(deadRows))
 }
 
-// Queue tables are recognized by their setting: they are vacuumed after a fixed number of rows.
-// Many deleted rows mean that a session, a replication slot or a prepared transaction has an old
-// snapshot.
+// countDeadRows recognizes queue tables by their autovacuum setting: they are vacuumed after a
+// fixed number of rows. Many deleted rows mean that a session, a replication slot or a prepared
+// transaction has an old snapshot.
 const countDeadRows = `
 SELECT coalesce(max(pg_stat_get_dead_tuples(c.oid)), 0) FROM pg_class c
 WHERE c.relnamespace = current_schema()::regnamespace AND c.reloptions @> ARRAY['autovacuum_vacuum_scale_factor=0']`
@@ -85,7 +86,7 @@ WHERE c.relnamespace = current_schema()::regnamespace AND c.reloptions @> ARRAY[
 func (w *watch) query() (offset time.Duration, deadRows int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	// Acquire the connection before the clock is read, because opening a connection takes time.
+	// The connection is acquired before the clock is read, because opening a connection takes time.
 	conn, err := w.pool.Acquire(ctx)
 	if err != nil {
 		return 0, 0, err

@@ -15,9 +15,9 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Migrate applies the migrations of all tracks as the role that owns the schema, under one advisory
-// lock. If ownerURL is empty, it returns an error, because pgx would connect to the default
-// database of the machine.
+// Migrate applies the migrations of all tracks under one advisory lock. It connects as the role
+// that owns the schema. If ownerURL is empty, it returns an error, because pgx would connect to the
+// default database of the machine.
 func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations) error {
 	if ownerURL == "" {
 		return errors.New("POSTGRES_MIGRATE_URL is not set: migrations run as the schema's owner")
@@ -55,9 +55,9 @@ func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations)
 	return nil
 }
 
-// lockMigrations takes the lock, which is held until the connection closes. It retries and does not
-// wait in the server: a waiting statement has an open snapshot. CREATE INDEX CONCURRENTLY of
-// another process would wait for that snapshot.
+// lockMigrations takes the lock, which is released when the connection closes. It retries instead
+// of waiting in the server. A waiting statement has an open snapshot, and CREATE INDEX CONCURRENTLY
+// of another process would wait for that snapshot.
 func lockMigrations(ctx context.Context, lock *sql.Conn, schema string) error {
 	var exists bool
 	err := lock.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema).Scan(&exists)
@@ -93,25 +93,24 @@ func migrateTrack(ctx context.Context, db *sql.DB, schema string, track Migratio
 	if _, err := goer.Up(ctx); err != nil {
 		return err
 	}
-	// The application role gets the permission to read the versions, and no other. The grant is
-	// repeated at each start, because default privileges could have been granted after the table
-	// was created.
+	// The application role may only read the versions. This is set at each start, because default
+	// privileges can have been granted after the table was created.
 	var exists bool
 	err = db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", AppRole(schema)).Scan(&exists)
 	if err != nil || !exists {
 		return err
 	}
 	table, app := pgx.Identifier{track.versionTable()}.Sanitize(), pgx.Identifier{AppRole(schema)}.Sanitize()
-	// Revoke and grant in one statement, because another replica can be reading the version.
+	// One statement revokes and grants, because another replica can be reading the version.
 	if _, err := db.ExecContext(ctx, "REVOKE ALL ON "+table+" FROM "+app+"; GRANT SELECT ON "+table+" TO "+app); err != nil {
 		return fmt.Errorf("grant %s access to %s: %w", app, table, err)
 	}
 	return nil
 }
 
-// checkVersions returns an error if a track in the database is older than this build. A newer track
-// is accepted: migrations are compatible with the previous release, and another replica can already
-// run the next release.
+// checkVersions returns an error if a track in the database is older than this version of the
+// program. A newer track is accepted: migrations are compatible with the previous release, and
+// another replica can already run the next release.
 func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, tracks []Migrations) error {
 	if err := pool.Ping(ctx); err != nil {
 		return fmt.Errorf("connect to schema %s: %w", schema, err)
@@ -148,9 +147,8 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 // versionTable returns the name of the table that contains the applied versions of the track.
 func (m Migrations) versionTable() string { return "schema_" + m.Name }
 
-// ErrOldSchema is the error of Migrate and Open for a schema that was created by a version before
-// the first release. The migrations of that version were replaced by different migrations with the
-// same numbers.
+// ErrOldSchema is returned by Migrate and Open for a schema that was created before the first
+// release. Since then, its migrations were replaced by different ones with the same numbers.
 var ErrOldSchema = errors.New("made by a version before the first release, and this version cannot read it")
 
 const oldSchemaRemedy = "To keep the data, run the old version: it is the parent of the commit that added " +
@@ -158,10 +156,11 @@ const oldSchemaRemedy = "To keep the data, run the old version: it is the parent
 	"with make run, remove .ringfence; with Compose, run docker compose down -v; " +
 	"otherwise, run DROP SCHEMA %s CASCADE and deploy/compose/postgres.sql"
 
-// scanner is implemented by a row of database/sql and by a row of pgx.
+// scanner is a row of database/sql or of pgx.
 type scanner interface{ Scan(dest ...any) error }
 
-// refuseOld returns ErrOldSchema if the version table of a version before the first release exists.
+// refuseOld returns ErrOldSchema if the schema contains the version table that was used before the
+// first release.
 func (m Migrations) refuseOld(schema string, query func(sql string, arg any) scanner) error {
 	var exists bool
 	err := query("SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{m.Name + "_version"}.Sanitize()).Scan(&exists)
@@ -174,8 +173,7 @@ func (m Migrations) refuseOld(schema string, query func(sql string, arg any) sca
 	return nil
 }
 
-// newestVersion returns the highest version number among the migration files, or 0 if there are
-// none.
+// newestVersion returns the highest number of the migration files, or 0 if there are none.
 func (m Migrations) newestVersion() (int64, error) {
 	files, err := fs.Glob(m.FS, "*.sql")
 	if err != nil {
@@ -192,7 +190,8 @@ func (m Migrations) newestVersion() (int64, error) {
 	return newest, nil
 }
 
-// appliedVersion returns the version of the track in the database, or 0 if it was never migrated.
+// appliedVersion returns the version of the track in the database, or 0 if the track was never
+// migrated.
 func (m Migrations) appliedVersion(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var exists bool
 	table := pgx.Identifier{m.versionTable()}.Sanitize()

@@ -21,13 +21,12 @@ import (
 
 // Config contains the settings of Postgres.
 type Config struct {
-	// URL is the URL of the database for the application role <schema>_app, which the service uses
-	// at run time.
+	// URL is the URL of the database with the role <schema>_app, which the service uses at run time.
 	URL string `env:"POSTGRES_URL,required" help:"URL of the database for the role <schema>_app, which the service uses at run time"`
-	// MigrateURL is the URL of the database for the role <schema>_owner, which owns the schema. If
-	// it is empty, the service does not migrate the schema and only checks its versions.
+	// MigrateURL is the URL of the database with the role <schema>_owner, which owns the schema. If it
+	// is empty, the service does not migrate the schema, and only checks its versions.
 	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"URL of the database for the role <schema>_owner, which owns the schema: the service migrates the schema at its start; empty: the service only checks that the schema is current"`
-	// DirectURL is the URL that bypasses a connection pooler in transaction mode. If it is empty,
+	// DirectURL is a URL of the database that bypasses a pooler in transaction mode. If it is empty,
 	// there is no pooler.
 	DirectURL string `env:"POSTGRES_DIRECT_URL" help:"URL of the database that bypasses a pooler in transaction mode, for sessions of the outbox relay and of LISTEN; empty: POSTGRES_URL connects without a pooler"`
 	// MaxConns is the maximum number of connections in the pool. 0 means DefaultMaxConns.
@@ -36,8 +35,8 @@ type Config struct {
 	StatementTimeout time.Duration `env:"POSTGRES_STATEMENT_TIMEOUT" envDefault:"15s" help:"timeout of one statement, as a duration; 0: 15s"`
 }
 
-// Migrations is a track: numbered SQL files that have a separate version table. The tables of each
-// library (outbox, inbox) and the tables of the service are separate tracks.
+// Migrations is one track of migrations: numbered SQL files with a separate version table. The
+// tables of the outbox, of the inbox and of the service are separate tracks.
 type Migrations struct {
 	// Name is "outbox", "inbox", or the name of the service's schema.
 	Name string
@@ -51,25 +50,25 @@ const (
 	defaultStatementTimeout = 15 * time.Second
 	openTimeout             = 30 * time.Second
 	connectTimeout          = 5 * time.Second
-	// pingTimeout is the timeout for the check of an idle connection. If the server no longer
-	// responds, a caller waits for seconds, not minutes.
+	// pingTimeout limits the check of an idle connection. If the server no longer responds, a caller
+	// waits for seconds and not for minutes.
 	pingTimeout = 3 * time.Second
-	// unackedTimeout is how long sent data can remain unacknowledged before the connection is
-	// closed. The kernel's default is 15 minutes.
+	// unackedTimeout is how long sent data may stay unacknowledged before the connection is closed.
+	// The default of the kernel is 15 minutes.
 	unackedTimeout = 30 * time.Second
-	// A process that hangs keeps its locks on rows. The server therefore ends a transaction that is
-	// idle for idleTimeout, or whose client does not read a response for unreadTimeout.
+	// A process that hangs keeps its row locks. So the server ends a transaction that is idle for
+	// idleTimeout, or whose client does not read a response for unreadTimeout.
 	idleTimeout   = 5 * time.Second
 	unreadTimeout = 10 * time.Second
 )
 
 // Open returns a pool of connections to the schema. It waits up to 30 s for the database. If
 // cfg.MigrateURL is set, Open migrates the schema first. Otherwise it returns an error if the
-// database lacks migrations of this build.
+// database lacks migrations that this version needs.
 //
-// Open returns ErrOldSchema for a schema of a build before the first release, which cannot be
-// migrated. Times are returned in UTC. The server ends a transaction that is idle for 5 s, unless
-// cfg.URL sets idle_in_transaction_session_timeout.
+// Open returns ErrOldSchema for a schema that was created before the first release, because it
+// cannot be migrated. Times are returned in UTC. The server ends a transaction that is idle for 5
+// s, unless cfg.URL sets idle_in_transaction_session_timeout.
 func Open(ctx context.Context, cfg Config, schema string, tracks ...Migrations) (*pgxpool.Pool, error) {
 	if cfg.MigrateURL != "" {
 		if err := Migrate(ctx, cfg.MigrateURL, schema, tracks...); err != nil {
@@ -123,7 +122,7 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 	return settings, nil
 }
 
-// applyAppSettings applies the settings that every connection of the application role needs.
+// applyAppSettings applies the settings of all connections with the application role.
 func applyAppSettings(conn *pgx.ConnConfig, cfg Config, schema string) {
 	applySettings(conn, schema)
 	conn.RuntimeParams["statement_timeout"] = milliseconds(cfg.StatementTimeout)
@@ -138,11 +137,11 @@ const idleInTransaction = "idle_in_transaction_session_timeout"
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// applySettings applies the settings that every connection needs, for both roles.
+// applySettings applies the settings of all connections, for both roles.
 func applySettings(conn *pgx.ConnConfig, schema string) {
 	conn.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
-	// The queries read few rows. The planner can overestimate the cost of a query and then compiles
-	// the query, which takes much longer than running it.
+	// The queries read few rows. If the planner overestimates the cost of a query, Postgres compiles
+	// it, which takes much longer than running it.
 	conn.RuntimeParams["jit"] = "off"
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = schema
@@ -156,12 +155,13 @@ func applySettings(conn *pgx.ConnConfig, schema string) {
 	conn.DialFunc = dialer.DialContext
 }
 
-// bypassKey marks a context in which the BeforeConnect function of the pool bypasses the pooler.
+// bypassKey is the key of a context value. With this value, the pool's BeforeConnect function
+// bypasses the pooler.
 type bypassKey struct{}
 
-// behindPooler adapts the pool to a pooler in transaction mode. Connections set no parameters,
-// because the role has the settings (see Provision). Statements are not prepared, unless the URL
-// sets default_query_exec_mode=cache_statement.
+// behindPooler adapts the pool to a pooler in transaction mode. The connections set no parameters,
+// because the role has these settings (see Provision). Statements are not prepared, unless the URL
+// contains default_query_exec_mode=cache_statement.
 func behindPooler(settings *pgxpool.Config, cfg Config, schema string) error {
 	direct, err := pgx.ParseConfig(cfg.DirectURL)
 	if err != nil {
@@ -181,8 +181,8 @@ func behindPooler(settings *pgxpool.Config, cfg Config, schema string) error {
 	return nil
 }
 
-// Dedicated opens a connection outside the pool, for locks and LISTEN. It bypasses the pooler if
-// POSTGRES_DIRECT_URL is set. The caller must close it.
+// Dedicated opens a connection outside of the pool, for locks and LISTEN. If POSTGRES_DIRECT_URL is
+// set, it bypasses the pooler. The caller must close the connection.
 func Dedicated(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	settings := pool.Config()
 	if settings.BeforeConnect != nil {
@@ -224,7 +224,7 @@ func retryUntilUp(ctx context.Context, f func(context.Context) error) error {
 
 const maxTries = 5
 
-// InTx runs f in a transaction. After a serialization failure or a deadlock it runs f again, up to
+// InTx runs f in a transaction. After a serialization failure or a deadlock, it runs f again, up to
 // 5 times in total.
 func InTx(ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error) error {
 	for try := 1; ; try++ {

@@ -69,7 +69,7 @@ func TestProvision_RolesCannotAccessOtherSchemas(t *testing.T) {
 	super := pgtest.Super(t, pool, schema)
 	address := super.Config().ConnString()
 	var wait sync.WaitGroup
-	for range 4 { // concurrent and repeated calls must all succeed
+	for range 4 { // concurrent and repeated calls must succeed
 		wait.Go(func() {
 			if err := pg.Provision(ctx, address, "postgres_test_other", "o", "a"); err != nil {
 				t.Errorf("Provision: %v", err)
@@ -113,7 +113,7 @@ func TestOpen_RefusesAnOutdatedSchemaAndNamesTheRemedy(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	// Open with fewer migrations behaves as a build of the previous release.
+	// With fewer migrations, Open behaves like the previous release.
 	newer, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, track)
 	if err != nil {
 		t.Fatalf("a newer database is refused: %v", err)
@@ -121,7 +121,7 @@ func TestOpen_RefusesAnOutdatedSchemaAndNamesTheRemedy(t *testing.T) {
 	newer.Close()
 }
 
-// makeOld adds to the schema the version table of a version before the first release.
+// makeOld adds the version table that was used before the first release.
 func makeOld(t *testing.T, pool *pgxpool.Pool) (running, owning string) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, schema)
@@ -249,7 +249,7 @@ func TestPool_UUIDsAndTimesAreUnchanged(t *testing.T) {
 	}
 }
 
-func TestInTx_RunsAgainAfterAConflict(t *testing.T) {
+func TestInTx_RepeatsTheTransactionAfterAConflict(t *testing.T) {
 	t.Parallel()
 	pool, tries := pgtest.New(t, schema, track), 0
 	err := pg.InTx(t.Context(), pool, func(pgx.Tx) error {
@@ -306,7 +306,7 @@ func TestIsDown_IsTrueIfTheServerIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestIsDown_DetectsRealOutages(t *testing.T) {
+func TestIsDown_IsTrueForErrorsOfARealOutage(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	super := pgtest.Super(t, pool, schema)

@@ -11,9 +11,9 @@ import (
 )
 
 // Pipeline is a transaction that needs few round trips. BEGIN is sent together with the first
-// statements. The statements of QueueBatch are sent together with the statements after them or with
-// COMMIT. Statements run in the order of the calls. InPipeline begins and ends the transaction, so
-// Begin, Commit and Rollback return an error.
+// statements. The statements of QueueBatch are sent together with the next statements or with
+// COMMIT. All statements run in the order of the calls. InPipeline begins and ends the transaction,
+// so Begin, Commit and Rollback return an error.
 type Pipeline struct {
 	conn   *pgxpool.Conn
 	queued pgx.Batch
@@ -26,11 +26,11 @@ var (
 	errEndsItself = errors.New("only InPipeline begins and ends its transaction")
 )
 
-// rollbackTime is the timeout of ROLLBACK. If it expires, the connection is closed.
+// rollbackTime limits ROLLBACK. After that, the connection is closed.
 const rollbackTime = 5 * time.Second
 
-// InPipeline does what InTx does, with a Pipeline. A transaction that sends one batch and queues
-// its other statements with QueueBatch needs two round trips.
+// InPipeline does the same as InTx, with a Pipeline. A transaction needs two round trips if it
+// sends one batch and queues all other statements with QueueBatch.
 func InPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) error) error {
 	for try := 1; ; try++ {
 		err := runPipeline(ctx, pool, f)
@@ -45,7 +45,7 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	if err != nil {
 		return err
 	}
-	// The pool closes a released connection that is still in a transaction.
+	// If the transaction has not ended, the pool closes the released connection.
 	defer conn.Release()
 	tx, done := &Pipeline{conn: conn}, false
 	defer func() {
@@ -61,7 +61,7 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	if tx.begun || len(tx.queued.QueuedQueries) > 0 {
 		tx.queued.Queue("COMMIT").Exec(func(did pgconn.CommandTag) error {
 			if did.String() == "ROLLBACK" {
-				return pgx.ErrTxCommitRollback // f has ignored the error of a statement
+				return pgx.ErrTxCommitRollback // f ignored the error of a statement
 			}
 			return nil
 		})
@@ -74,20 +74,20 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 }
 
 // QueueBatch queues a batch. It is sent before the next statement of another method, or with
-// COMMIT. That statement or the commit returns the error of a failed statement of the batch. The
-// functions in the batch read the results.
+// COMMIT. If a statement of the batch fails, that next statement or the commit returns the error.
+// The functions in the batch read the results.
 func (p *Pipeline) QueueBatch(batch *pgx.Batch) {
 	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)
 }
 
-// RunBatch sends the queued statements and the batch in one round trip. The functions that the
-// batch contains read the results.
+// RunBatch sends the queued statements and the batch in one round trip. The functions in the batch
+// read the results.
 func (p *Pipeline) RunBatch(ctx context.Context, batch *pgx.Batch) error {
 	p.QueueBatch(batch)
 	return p.flush(ctx)
 }
 
-// flush sends BEGIN, if it has not been sent, and the queued statements.
+// flush sends BEGIN, unless it was already sent, and the queued statements.
 func (p *Pipeline) flush(ctx context.Context) error {
 	var batch pgx.Batch
 	if !p.begun {
@@ -142,7 +142,7 @@ func (p *Pipeline) CopyFrom(ctx context.Context, table pgx.Identifier, columns [
 	return p.conn.CopyFrom(ctx, table, columns, rows)
 }
 
-// Prepare sends the queued statements, then prepares the statement on the connection.
+// Prepare sends the queued statements, and then prepares the statement on the connection.
 func (p *Pipeline) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if err := p.flush(ctx); err != nil {
 		return nil, err
@@ -150,8 +150,8 @@ func (p *Pipeline) Prepare(ctx context.Context, name, sql string) (*pgconn.State
 	return p.conn.Conn().Prepare(ctx, name, sql)
 }
 
-// Conn returns the connection. A statement that the caller sends on the connection runs before the
-// queued statements.
+// Conn returns the connection. Statements that the caller sends on it run before the queued
+// statements.
 func (p *Pipeline) Conn() *pgx.Conn { return p.conn.Conn() }
 
 // LargeObjects is not supported.
@@ -160,13 +160,13 @@ func (p *Pipeline) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
 // Begin is not supported.
 func (p *Pipeline) Begin(context.Context) (pgx.Tx, error) { return nil, errEndsItself }
 
-// Commit is not supported, because InPipeline commits.
+// Commit is not supported, because InPipeline commits the transaction.
 func (p *Pipeline) Commit(context.Context) error { return errEndsItself }
 
-// Rollback is not supported. Return an error from the function that InPipeline runs.
+// Rollback is not supported. To roll back, return an error from the function that InPipeline runs.
 func (p *Pipeline) Rollback(context.Context) error { return errEndsItself }
 
-// noRow and noResults return the error that occurred when the queued statements were sent.
+// noRow and noResults return the error of sending the queued statements.
 type noRow struct{ err error }
 
 func (n noRow) Scan(...any) error { return n.err }

@@ -38,7 +38,7 @@ func later(tx *pg.Pipeline, sql string, args pg.Args) {
 	tx.QueueBatch(batch)
 }
 
-func TestInPipeline_RunsInOrderAndCommitsAll(t *testing.T) {
+func TestInPipeline_StatementsRunInOrderAndCommit(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	var did int64
@@ -131,7 +131,7 @@ func TestInPipeline_CommitOfAFailedTransactionIsAnError(t *testing.T) {
 	}
 }
 
-func TestInPipeline_RunsAgainAfterAConflict(t *testing.T) {
+func TestInPipeline_RepeatsTheTransactionAfterAConflict(t *testing.T) {
 	t.Parallel()
 	pool, tries := pgtest.New(t, schema, track), 0
 	err := pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {

@@ -15,8 +15,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// pooledConfig returns a configuration that connects through a PgBouncer in transaction mode with
-// one session.
+// pooledConfig returns a configuration with a PgBouncer in transaction mode that has one session.
 func pooledConfig(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	t.Helper()
 	at := pool.Config().ConnConfig
@@ -93,8 +92,8 @@ func TestOpen_TransactionsBehindAPoolerShareOneSession(t *testing.T) {
 	}
 }
 
-// The test takes an advisory lock of a session. Transactions of the pool use another session, so
-// they can neither take nor release the lock.
+// The test takes a session's advisory lock. Transactions of the pool use another session, so they
+// can neither take nor release this lock.
 func TestDedicated_BypassesThePooler(t *testing.T) {
 	t.Parallel()
 	cfg := pooledConfig(t, pgtest.New(t, schema, track))
@@ -137,8 +136,8 @@ func TestDedicated_BypassesThePooler(t *testing.T) {
 	}
 }
 
-// A pooler does not pass the parameters of a connection to the server. Therefore the role must have
-// the setting search_path.
+// A pooler does not pass the parameters of a connection on to the server. So the role must have the
+// setting search_path.
 func TestOpen_ErrorNamesARoleWithoutSearchPath(t *testing.T) {
 	t.Parallel()
 	cfg := pooledConfig(t, pgtest.New(t, schema, track))

@@ -14,15 +14,15 @@ import (
 // OwnerRole returns the name of the role that owns a schema and migrates it.
 func OwnerRole(schema string) string { return schema + "_owner" }
 
-// AppRole returns the name of the role with which the service runs.
+// AppRole returns the name of the role that the service uses at run time.
 func AppRole(schema string) string { return schema + "_app" }
 
 // roleTries is the maximum number of attempts of Provision. An attempt fails if another process
-// changes the same roles at the same time.
+// changes the same roles concurrently.
 const roleTries = 20
 
 // Provision creates a schema with its two roles, their passwords, default privileges and settings.
-// It needs a superuser and can be called again. Other roles get no access to the schema.
+// It needs a superuser, and can be called again. Other roles get no access to the schema.
 func Provision(ctx context.Context, superURL, schema, ownerPassword, appPassword string) error {
 	settings, err := pgx.ParseConfig(superURL)
 	if err != nil {
@@ -40,8 +40,8 @@ func Provision(ctx context.Context, superURL, schema, ownerPassword, appPassword
 
 	for try := 1; ; try++ {
 		err = provision(ctx, conn, schema, ownerPassword, appPassword)
-		// Roles belong to the whole cluster, so Provision for another database can cause a
-		// conflict.
+		// Roles belong to the whole cluster. So Provision for another database can conflict with this
+		// call.
 		if err == nil || try == roleTries || !isRoleRace(err) {
 			break
 		}
@@ -81,8 +81,8 @@ func provision(ctx context.Context, conn *pgx.Conn, schema, ownerPassword, appPa
 			"GRANT USAGE ON SCHEMA " + name + " TO " + app,
 			defaults + " GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO " + app,
 			defaults + " GRANT USAGE ON SEQUENCES TO " + app,
-			// On direct connections, applySettings and applyAppSettings set these parameters. A
-			// pooler does not pass them on.
+			// On direct connections, applySettings and applyAppSettings set these parameters. A pooler does
+			// not pass them on, so the role needs them too.
 			"ALTER ROLE " + app + " SET search_path = " + name,
 			"ALTER ROLE " + app + " SET jit = off",
 			"ALTER ROLE " + app + " SET statement_timeout = " + milliseconds(defaultStatementTimeout),
@@ -108,7 +108,7 @@ func provisionRole(ctx context.Context, conn *pgx.Conn, role, password string) e
 	if exists {
 		verb = "ALTER"
 	}
-	// Errors must not contain the statement, because it contains the password.
+	// The error must not contain the statement, because the statement contains the password.
 	var statement string
 	err = conn.QueryRow(ctx, `SELECT format(
 		'%s ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION PASSWORD %L', $1::text, $2::text, $3::text)`,
@@ -127,7 +127,7 @@ func isRoleRace(err error) bool {
 	if !errors.As(err, &fault) {
 		return false
 	}
-	// duplicate_object and unique_violation mean that another process has created the role. XX000
-	// is "tuple concurrently updated".
+	// duplicate_object and unique_violation mean that another process has created the role. XX000 is
+	// "tuple concurrently updated".
 	return fault.Code == "42710" || fault.Code == "23505" || fault.Code == "XX000"
 }

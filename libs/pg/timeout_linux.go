@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUnackedTimeout sets a timeout that ends a connection whose other side is unreachable. A
-// keepalive does not end the connection while sent data is unacknowledged.
+// setUnackedTimeout sets TCP_USER_TIMEOUT. It ends a connection to an unreachable server. A
+// keepalive does not end a connection with unacknowledged data.
 func setUnackedTimeout(_, _ string, conn syscall.RawConn) error {
 	return conn.Control(func(fd uintptr) {
-		// The error is ignored: without the option the kernel only waits longer.
+		// An error is ignored: without this option, the kernel only waits longer.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
 	})
 }

@@ -4,5 +4,5 @@ package pg
 
 import "syscall"
 
-// setUnackedTimeout does nothing: only Linux has TCP_USER_TIMEOUT.
+// setUnackedTimeout does nothing, because only Linux has TCP_USER_TIMEOUT.
 func setUnackedTimeout(_, _ string, _ syscall.RawConn) error { return nil }

@@ -59,7 +59,7 @@ func TestPool_UUIDsOfEveryGoTypeAreUnchanged(t *testing.T) {
 	}
 }
 
-// The test is not parallel, because it counts allocations. Without the codec an id needs a dozen
+// This test is not parallel, because it counts allocations. Without the codec, an id needs a dozen
 // allocations.
 func TestPool_UUIDNeedsNoAllocation(t *testing.T) {
 	pool := pgtest.New(t, schema, track)
