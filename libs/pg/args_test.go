@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-func TestArgs_MatchPgxNamedArgs(t *testing.T) {
+func TestArgs_GiveTheSameResultsAsPgxNamedArgs(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	conn, err := pool.Acquire(t.Context())

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-func TestPool_ReportsTheDatabaseAndItsClock(t *testing.T) {
+func TestPoolMetrics_ShowAvailabilityAndClockOffsetOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "watched")
 	registry := prometheus.NewPedanticRegistry()

@@ -77,7 +77,7 @@ func (r *rig) assignNumber(p *process) {
 	}
 }
 
-func TestInbound_UnassignedNumberGets404(t *testing.T) {
+func TestInbound_CallToUnassignedNumberIsRejectedWith404(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	r, address, port := newRig(t, "0"), freeAddr(t), peertest.Port(t)

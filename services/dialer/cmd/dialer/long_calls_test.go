@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-func TestLongCalls_JobCountsThemWithoutKafka(t *testing.T) {
+func TestLongCalls_AreCountedWhileKafkaIsUnavailable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	const insert = `INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner, counted_at)

@@ -72,7 +72,7 @@ func (s *sound) frames(hear func(frame []byte, at time.Duration)) {
 	}
 }
 
-func TestGreeting_ClassifiesByLength(t *testing.T) {
+func TestGreeting_LengthDistinguishesPersonsFromRecordings(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		sound  *sound
@@ -131,7 +131,7 @@ func mix(over *sound, noise float64) func(float64) float64 {
 	}
 }
 
-func TestTones_DetectBeepsAndFax(t *testing.T) {
+func TestTones_BeepsAndFaxTonesAreDetected(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		sound    *sound

@@ -46,7 +46,7 @@ func saturate(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-func TestHeartbeat_WorksWhileThePoolIsSaturated(t *testing.T) {
+func TestHeartbeat_IsSentWhileTheWorkPoolIsSaturated(t *testing.T) {
 	t.Parallel()
 	work, beats := openPools(t)
 	st := store.New(work, uuid.Must(uuid.NewV7()), store.Timing{InstanceLease: time.Minute})

@@ -334,7 +334,7 @@ func TestCall_StatusOnlyMovesForward(t *testing.T) {
 	})
 }
 
-func TestFact_SameChangeHasTheSameID(t *testing.T) {
+func TestFact_SameStatusChangeHasTheSameID(t *testing.T) {
 	first := outbound()
 	second := *first
 	first.Initiate(at(0))
@@ -368,7 +368,7 @@ func TestFact_IDsOfTwoCallsOfARequestDiffer(t *testing.T) {
 }
 
 // The end contains a judgement, so the scripted agent must not judge the conversation.
-func TestEnd_UsesTheAgentsJudgement(t *testing.T) {
+func TestEnd_UsesTheOutcomeThatTheAgentReported(t *testing.T) {
 	t.Parallel()
 	c := outbound()
 	c.Initiate(at(0))

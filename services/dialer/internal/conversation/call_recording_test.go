@@ -139,7 +139,7 @@ func (o objectingAgent) Open(ctx context.Context, spec agent.Spec) (agent.Sessio
 func (s *objector) Events() <-chan agent.Event         { return s.events }
 func (s *objector) ToolResult(string, json.RawMessage) { s.found() }
 
-func TestRecording_ContainsTheCallFromTheStartOfTheRecording(t *testing.T) {
+func TestRecording_ContainsAudioReceivedAfterTheFileExists(t *testing.T) {
 	t.Parallel()
 	s := newFakeRecorder(t)
 	recorded, heard := recordCall(t, s)

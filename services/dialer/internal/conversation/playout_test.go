@@ -116,7 +116,7 @@ func newLateQueue(
 	return q, agent.Duration(q.queuedBytes)
 }
 
-func TestRatchet_TrimsSilenceOfAPermanentlyLateAgent(t *testing.T) {
+func TestPlayout_TrimsSilenceOfAPermanentlyLateAgent(t *testing.T) {
 	t.Parallel()
 	q, depth := newLateQueue(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
 	if depth > 20*time.Millisecond {
@@ -159,7 +159,7 @@ func TestRatchet_TrimsSilenceOfAPermanentlyLateAgent(t *testing.T) {
 	}
 }
 
-func TestRatchet_TrimsOnlySilence(t *testing.T) {
+func TestPlayout_TrimsOnlySilence(t *testing.T) {
 	t.Parallel()
 	if q, depth := newLateQueue(t, 500*time.Millisecond, 1,
 		func(int) []byte { return tone(20 * time.Millisecond) }); q.trimmed != 0 {
@@ -195,7 +195,7 @@ func TestRatchet_TrimsOnlySilence(t *testing.T) {
 
 // A model sends a whole sentence at once and then no audio while the sentence is played. The pauses
 // within the sentence must not be trimmed.
-func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
+func TestPlayout_DoesNotTrimAudioOfAnAgentFasterThanRealTime(t *testing.T) {
 	t.Parallel()
 	order := rand.New(rand.NewPCG(1, 2))
 	for name, chunk := range map[string]func(int) []byte{
@@ -311,7 +311,7 @@ func TestConversation_LegIsNotifiedOfNewAudio(t *testing.T) {
 // After a single delay, an agent that sends in real time is one frame late. One silent frame must
 // be trimmed in the next pause. If delays repeat, no frame may be trimmed, because the queued frame
 // compensates for the next delay.
-func TestRatchet_TrimsOneFrameAfterASingleDelay(t *testing.T) {
+func TestPlayout_TrimsOneFrameAfterASingleDelay(t *testing.T) {
 	t.Parallel()
 	quiet := func(int) []byte { return hush(20 * time.Millisecond) }
 	if q, depth := newLateQueue(t, 20*time.Millisecond, 4, quiet); depth > 0 {

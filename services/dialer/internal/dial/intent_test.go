@@ -238,7 +238,7 @@ func TestWithdraw_OnlyTheIntentWithoutAValidFenceIsWithdrawn(t *testing.T) {
 
 // A call of this process has a fence but no running attempt. The reconciliation after a failover
 // can insert such a call.
-func TestReview_CallWithoutAnAttemptContinuesOrEnds(t *testing.T) {
+func TestReview_CallWithoutAnAttemptContinuesOnlyIfTheCarrierKnowsIt(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

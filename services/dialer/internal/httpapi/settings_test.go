@@ -61,7 +61,7 @@ func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingS
 
 // Each version arrives by ApplySetting and from Kafka, possibly late. The newest version must be
 // kept in any order.
-func TestSetting_NewestVersionIsKeptInAnyOrder(t *testing.T) {
+func TestSetting_NewestVersionIsKeptInAnyOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

@@ -151,7 +151,7 @@ func TestDTMFSender_SendsQueuedDigits(t *testing.T) {
 	}
 }
 
-func FuzzHear(f *testing.F) {
+func FuzzDTMFReceiverHear(f *testing.F) {
 	f.Add([]byte{5, 0x8A, 1, 64}, uint32(1000), true, int64(20))
 	f.Fuzz(func(t *testing.T, payload []byte, timestamp uint32, marker bool, ms int64) {
 		h := new(DTMFReceiver)

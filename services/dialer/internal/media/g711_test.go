@@ -55,7 +55,7 @@ func TestLinear_MatchesTheTablesOfG711(t *testing.T) {
 // Each level has two decision values, half a step below and above it, and encodes the samples
 // between them. Where two segments meet, the step changes, so this level can differ from the
 // nearest level.
-func TestFromLinear_ErrorIsAtMostHalfAStep(t *testing.T) {
+func TestFromLinear_RoundingErrorIsAtMostHalfAStep(t *testing.T) {
 	for sample := -32635; sample <= 32635; sample++ {
 		b := FromLinear(int16(sample))
 		if off := abs(int(Linear(b)) - sample); off > 4<<(^b>>4&7) {
@@ -69,7 +69,7 @@ func TestFromLinear_ErrorIsAtMostHalfAStep(t *testing.T) {
 	}
 }
 
-func TestToALaw_ErrorIsAtMostHalfAStep(t *testing.T) {
+func TestToALaw_RoundingErrorIsAtMostHalfAStep(t *testing.T) {
 	for i := range 256 {
 		b := []byte{byte(i)}
 		ToALaw(b)

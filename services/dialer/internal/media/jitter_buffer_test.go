@@ -203,7 +203,7 @@ func TestJitterBuffer_PassesSilenceDuringAPause(t *testing.T) {
 	}
 }
 
-func TestJitterBuffer_ContinuesWithoutPackets(t *testing.T) {
+func TestJitterBuffer_ReturnsFramesWhileNoPacketsArrive(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(10_000)
@@ -273,7 +273,7 @@ func TestJitterBuffer_AdaptsIfTheNetworkDelayGrows(t *testing.T) {
 	}
 }
 
-func TestJitterBuffer_AcceptsNewTimestampsAndSequenceNumbers(t *testing.T) {
+func TestJitterBuffer_AcceptsJumpsOfTimestampsAndSequenceNumbers(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(20)
@@ -350,9 +350,9 @@ func TestJitterBuffer_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzBuffer sends packets with arbitrary numbers, timestamps, lengths and arrival times. Eight
-// bytes of the input describe one packet.
-func FuzzBuffer(f *testing.F) {
+// FuzzJitterBuffer sends packets with arbitrary sequence numbers, timestamps, lengths and arrival
+// times. Eight bytes of the input describe one packet.
+func FuzzJitterBuffer(f *testing.F) {
 	seed := rand.New(rand.NewPCG(1, 2))
 	orderly, disorderly := []byte{}, []byte{}
 	for n := range 40 {

@@ -299,7 +299,7 @@ func TestStream_IgnoresPacketsFromUnknownAddresses(t *testing.T) {
 	}
 }
 
-func TestStream_AcceptsOneOtherPort(t *testing.T) {
+func TestStream_AcceptsOneOtherPortOfThePeer(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t)
 	nearby := netip.AddrPortFrom(far.Addr(), 1024)
@@ -317,7 +317,7 @@ func TestStream_AcceptsOneOtherPort(t *testing.T) {
 	}
 }
 
-func TestStream_AcceptsANewSource(t *testing.T) {
+func TestStream_AcceptsANewSSRC(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t)
 	d.speak(far, 3)
@@ -445,7 +445,7 @@ func TestStream_DropsAFloodOfDigits(t *testing.T) {
 	}
 }
 
-func TestStream_ReceivesDigitsOfASeparateSource(t *testing.T) {
+func TestStream_ReceivesDigitsWithASeparateSSRC(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t)
 	for i := range uint16(20) {

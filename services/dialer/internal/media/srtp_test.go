@@ -129,7 +129,7 @@ func TestOpen_AcceptsOnlyNewAuthenticPackets(t *testing.T) {
 	}
 }
 
-func TestOpen_KeepsNoStateOfForgedSources(t *testing.T) {
+func TestOpen_KeepsNoStateForTheSSRCsOfForgedPackets(t *testing.T) {
 	_, in := pair(t)
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -149,7 +149,7 @@ func TestOpen_KeepsNoStateOfForgedSources(t *testing.T) {
 	}
 }
 
-func TestOpen_LimitsTheNumberOfSources(t *testing.T) {
+func TestOpen_LimitsTheNumberOfSSRCs(t *testing.T) {
 	out, in := pair(t)
 	opened := 0
 	for ssrc := range uint32(20) {

@@ -222,7 +222,8 @@ func (d *streamTest) sendInRealTime(t *testing.T, frames int, delay time.Duratio
 	return waited
 }
 
-// In the pause after the first audio, the stream must return to its usual turn.
+// In the pause after the first audio, the stream must return to its usual turn (a step of 5 ms of
+// the pacing loop).
 func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 	for after := range 20 {
 		d := newStreamTest(t)
@@ -272,8 +273,8 @@ func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 }
 
 // However the agent sends, packets must be sent about every 20 ms, the timestamps must have no gap,
-// and the stream must stay near its usual turn.
-func TestSpeakSoon_KeepsTheStreamNearItsUsualTurn(t *testing.T) {
+// and the stream must stay near its usual turn (a step of 5 ms of the pacing loop).
+func TestSpeakSoon_StreamStaysNearItsUsualSendTime(t *testing.T) {
 	order := rand.New(rand.NewPCG(1, 2))
 	d := newStreamTest(t)
 	d.connect(t)

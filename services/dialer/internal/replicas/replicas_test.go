@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-func TestMerge_CombinesReports(t *testing.T) {
+func TestMerge_CombinesTheReportsOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	early := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 	late := early.Add(time.Minute)

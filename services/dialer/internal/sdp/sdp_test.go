@@ -302,7 +302,7 @@ func TestAnswer_AcceptsAUsableOfferAndRefusesOthers(t *testing.T) {
 	}
 }
 
-func TestKey_IsNotPrinted(t *testing.T) {
+func TestKey_FmtDoesNotPrintTheKey(t *testing.T) {
 	k := key('A')
 	for _, text := range []string{
 		fmt.Sprint(k), fmt.Sprintf("%+v", sdp.Agreed{In: &k}), fmt.Sprintf("%#v", k), fmt.Sprintf("%v", &k),

@@ -104,7 +104,7 @@ func to(number string) func(*sip.Invite, *leg) {
 	return func(o *sip.Invite, _ *leg) { o.To = number }
 }
 
-func TestArrival_EitherSideHangsUpAfterTheAnswer(t *testing.T) {
+func TestArrival_EitherSideCanHangUpAfterTheAnswer(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, protocol string) {
 		d := newCallee(t)
 		r := d.fixture(protocol)

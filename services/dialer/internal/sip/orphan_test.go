@@ -120,7 +120,7 @@ func TestReap_HangsUpACallThatWasAnsweredAfterItsStateWasStored(t *testing.T) {
 
 // The next process receives the 200 before Reap is called. It must hang up immediately, because a
 // far end can wait up to 4 s before it retransmits the 200 (RFC 3261 section 13.3.1.4).
-func TestReap_HangsUpACallWhose200ArrivedBefore(t *testing.T) {
+func TestReap_HangsUpACallWhose200ArrivedBeforeReapWasCalled(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	replaced, answered := make(chan struct{}), make(chan struct{})
@@ -152,7 +152,7 @@ func TestReap_HangsUpACallWhose200ArrivedBefore(t *testing.T) {
 
 // The far end sends the final response to the INVITE to the old address. So Reap must return after
 // the response to the CANCEL.
-func TestReap_CancelsACallFromAnotherAddress(t *testing.T) {
+func TestReap_CancelsACallFromADifferentAddressThanItsINVITE(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")

@@ -135,7 +135,7 @@ func TestStatusOf_ReturnsTheStatusOfEachCause(t *testing.T) {
 	}
 }
 
-func FuzzReason(f *testing.F) {
+func FuzzReasonHeader(f *testing.F) {
 	for _, seed := range []string{"Q.850;cause=16;text=\"a,b\"", "SIP;cause=200, Q.850 ;cause=17", "\"", `Q.850;text="\";cause=3`, ";;;,,,", ""} {
 		f.Add(seed, 480)
 	}

@@ -39,7 +39,7 @@ func TestArrive_RefusesACallIfAllChannelsOfTheTrunkAreInUse(t *testing.T) {
 	}
 }
 
-func TestArrive_UnassignedNumberGets404(t *testing.T) {
+func TestArrive_CallToUnassignedNumberIsRejectedWith404(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	x.serves = func(_ context.Context, to string) (bool, error) { return to == "+14155550200", nil }

@@ -424,7 +424,7 @@ func fresh(t testing.TB) *carriertest.Network {
 	}
 }
 
-func TestConformance_SIPTrunks(t *testing.T) {
+func TestConformance_SIPCarrierPassesAllRules(t *testing.T) {
 	t.Parallel()
 	carriertest.Run(t, fresh)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestRecent_KeepsTheNewestValues(t *testing.T) {
+func TestRecent_KeepsOnlyTheNewestValues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r recent[int]

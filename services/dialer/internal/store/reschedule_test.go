@@ -14,7 +14,7 @@ import (
 
 // If the clock of contacts-compliance is slow, the next calling window can already have begun by
 // the clock of this database server.
-func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
+func TestReschedule_DueTimeIsAtLeastOneSecondInTheFuture(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

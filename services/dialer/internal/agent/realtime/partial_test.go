@@ -39,7 +39,7 @@ func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	}
 }
 
-func TestDisclosure_AudioIsMarked(t *testing.T) {
+func TestDisclosure_AudioIsMarkedAsDisclosure(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{Greeting: "Good day."})

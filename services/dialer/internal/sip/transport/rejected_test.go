@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestFilter_ReportsDroppedINVITEs(t *testing.T) {
+func TestFilterDatagram_ReportsDroppedINVITEs(t *testing.T) {
 	t.Parallel()
 	const source = "192.0.2.7:5060"
 	long := strings.Repeat("x", 1000)

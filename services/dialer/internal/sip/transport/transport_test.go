@@ -92,7 +92,7 @@ func TestResolveAddress_SkipsExcludedAddresses(t *testing.T) {
 	}
 }
 
-func TestFilter_DropsUnknownSources(t *testing.T) {
+func TestFilterDatagram_DropsDatagramsFromUnknownSources(t *testing.T) {
 	t.Parallel()
 	l := &Transport{pending: map[string]int{}, cfg: Config{
 		Admit:   func(addr netip.Addr) bool { return addr == netip.MustParseAddr("192.0.2.1") },
@@ -132,7 +132,7 @@ func TestFilter_DropsUnknownSources(t *testing.T) {
 	}
 }
 
-func FuzzCallID(f *testing.F) {
+func FuzzCallIDOf(f *testing.F) {
 	for _, seed := range []string{"A\r\nCall-ID: x\r\n\r\n", "A\ni:x\n", "A\r\n\r\nCall-ID: x", "\n\n\n", "A\nCALL-ID : a:b \n", ""} {
 		f.Add([]byte(seed))
 	}
