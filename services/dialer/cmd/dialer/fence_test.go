@@ -164,8 +164,8 @@ func (c *cuttingProxy) serve(in net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() { pump(in, out, func() bool { return false }) })
 	both.Go(func() {
-		// Postgres sends the results of the insert and of the commit in one response. So this drops the
-		// response to the commit.
+		// Postgres sends the results of the insert and of the commit in one response. Dropping this
+		// response also drops the response to the commit.
 		pump(out, in, func() bool {
 			mine := c.port.Load() == own
 			if mine {

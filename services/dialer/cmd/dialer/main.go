@@ -98,7 +98,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	var testDialer *dial.Dialer
 	if test != nil {
 		carriers.Test = test
-		// The registry is not exported: the metrics of dials count only live workspaces.
+		// The metrics in this registry are not exported, because the metrics of dials count only live
+		// workspaces.
 		testDialer = dial.New(test.store, contacts, test, relay, heartbeat, intents, test.limits, prometheus.NewRegistry())
 		wakeDialers = func() { dialer.Wake(); testDialer.Wake() }
 	}

@@ -22,8 +22,8 @@ func TestSIP_CallEndsOnceIfItsOwnerCrashesAtAnEvent(t *testing.T) {
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// at enables the failpoint when the status of the call is before. If before is empty, at enables
-	// it immediately.
+	// at enables the failpoint as soon as a call has the status that the parameter before contains. If
+	// before is empty, at enables it immediately.
 	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()
 		if d.stage != stage {

@@ -47,8 +47,9 @@ type Ending string
 
 // EndingRecovery means that the process that owned the call is dead. EndingUnknown means that the
 // carrier did not report whether it accepted the call. EndingWatchdog means that no end event
-// arrived in time. EndingLost means the same for a call that had EndingRecovery or EndingUnknown
-// before. EndingRequested means that a client or an operator requested the hang-up.
+// arrived in time. EndingLost means that no end event arrived in time after EndingRecovery or
+// EndingUnknown, or that a failover of the database lost the call. EndingRequested means that a
+// client or an operator requested the hang-up.
 const (
 	EndingNone      Ending = ""
 	EndingRecovery  Ending = "recovery"

@@ -7,7 +7,7 @@ import (
 )
 
 // minRemembered is the minimum number of call ids that OriginatedCalls stores. At the highest rate
-// of calls, there are as many calls in some minutes.
+// of calls, this many calls are originated within a few minutes.
 const minRemembered = 1 << 16
 
 // OriginatedCalls stores the ids of originated calls, at least the latest 65,536, so that this

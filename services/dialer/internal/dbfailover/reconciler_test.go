@@ -627,8 +627,8 @@ func TestReconciled_StaysTrueWhileThePublisherFails(t *testing.T) {
 	}
 }
 
-// If the database fails or is slow, it does not have to be another server. Calls with a fence may
-// still be dialed: the statements of a dial also fail or wait.
+// If a check of the database fails or is slow, the database server has not necessarily changed.
+// Calls with a fence may still be dialed.
 func TestReconciled_StaysTrueIfTheCheckOfTheDatabaseFails(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)

@@ -22,8 +22,8 @@ type Shared struct {
 	Bucket Bucket
 }
 
-// Workers contains the numbers of requests on which one process can work at a time: All at most,
-// and Free more now.
+// Workers contains the numbers of requests on which one process can work at a time. All is the
+// maximum. Free is how many more it can start now.
 type Workers struct {
 	All, Free int
 	// Busy is the number of requests in progress, by workspace.

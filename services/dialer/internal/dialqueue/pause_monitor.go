@@ -14,8 +14,8 @@ const (
 	// pauseReadInterval is the time between two reads of the pauses.
 	pauseReadInterval = 300 * time.Millisecond
 	// maxPauseAge is the maximum age of the pauses at which an INVITE is permitted. The API promises
-	// that no INVITE is sent more than 2 s after the response to a pause. The second that remains is
-	// for sending the INVITE.
+	// that no INVITE is sent more than 2 s after the response to a pause. The remaining time is for
+	// sending the INVITE.
 	maxPauseAge = time.Second
 	// pauseReadTimeout limits one read.
 	pauseReadTimeout = 2 * time.Second

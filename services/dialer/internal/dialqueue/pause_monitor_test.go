@@ -82,7 +82,7 @@ func TestPauseMonitor_PermitsOnlyScopesThatAreNotPaused(t *testing.T) {
 }
 
 // The monitor has read the pauses before a new pause is stored. It must obey the new pause within
-// one second. The API promises 2 s; the second that remains is for sending the INVITE.
+// one second. The API promises 2 s. The remaining time is for sending the INVITE.
 func TestPauseMonitor_ObeysAPauseWithinASecond(t *testing.T) {
 	t.Parallel()
 	for name, running := range map[string]bool{"Run reads the pauses": true, "Run does not run": false} {

@@ -36,8 +36,8 @@ func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
 }
 
 const (
-	// maxEarly and maxLate limit how many turns before and after the usual turn of its stream a frame
-	// may be sent. Both are shorter than a frame. Every jitter buffer tolerates this.
+	// A frame may be sent at most maxEarly turns before, and maxLate turns after, the usual turn of
+	// its stream. Both limits are shorter than a frame. Every jitter buffer tolerates this.
 	maxEarly, maxLate = slots - 1, slots / 2
 	// pauseFrames is the number of consecutive silent frames from which on they count as a pause.
 	pauseFrames = 3

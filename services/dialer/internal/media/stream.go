@@ -180,7 +180,7 @@ func (s *Stream) updateTarget() {
 		s.target.Store(nil)
 		return
 	}
-	moved := to // if to itself were stored, every call would allocate memory
+	moved := to // a pointer to the parameter would move it to the heap in every call
 	s.target.Store(&moved)
 }
 

@@ -28,8 +28,8 @@ type Register func(ctx context.Context, expires time.Duration) (granted time.Dur
 type TrunkMonitorConfig struct {
 	Name string
 	// Interval is the time between two OPTIONS requests (30 s). AnswerTimeout is how long the monitor
-	// waits for an answer (5 s). The trunk is down after this number of consecutive Misses, requests
-	// without an answer (2).
+	// waits for an answer (5 s). Misses is the number of consecutive requests without an answer after
+	// which the trunk is down (2).
 	Interval, AnswerTimeout time.Duration
 	Misses                  int
 	// Expires is the requested lifetime of a registration (10 min). Register is nil for a trunk

@@ -67,9 +67,8 @@ WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @w
 const mayAnswer = `NOT coalesce(a.deleted, false) AND w.status IS DISTINCT FROM 'suspended'
 	AND (@test::boolean IS NULL OR coalesce(w.test, false) = @test)`
 
-// insertArrival inserts no row if the workspace is suspended. The call is then stored as an
-// orphaned call and hung up. The same happens if the carrier does not serve the workspace, because
-// one of them is live and the other one is for tests.
+// insertArrival inserts no row if the workspace is suspended, or if the carrier does not place the
+// calls of its mode (live or test). The call is then stored as an orphaned call and hung up.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at, test)

@@ -556,7 +556,7 @@ func TestClaim_ReadsThePausesOncePerDueTime(t *testing.T) {
 	}
 	recent, old := pages("1 hour"), pages("25 hours")
 	t.Logf("pages of a claim of recent requests = %d, of old requests = %d", recent, old)
-	if old > recent+300 { // reading the pauses once takes about 30 pages
+	if old > recent+300 { // one read of the pauses takes about 30 pages, so 40 reads would take about 1,200
 		t.Errorf("pages of a claim of old requests = %d, want about the %d pages of recent requests", old, recent)
 	}
 }
