@@ -86,9 +86,9 @@ func (c *Consumer) reportCommitted(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// last is the record if exactly one record is applied and its handler returned Outcome.Last.
-	// Otherwise last is nil. An error of COMMIT can then be an error of the statements in
-	// Outcome.Last, and last is the record to park.
+	// If exactly one record is applied and its handler returned Outcome.Last, last is this record.
+	// Otherwise last is nil. An error of COMMIT can be an error of the statements in Outcome.Last. If
+	// the error is permanent, last is parked.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil

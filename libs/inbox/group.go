@@ -75,7 +75,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 		kgo.HeartbeatInterval(heartbeatInterval),
 		kgo.RebalanceTimeout(rebalanceTimeout),
 		kgo.RequestTimeoutOverhead(requestOverhead),
-		// Small fetches: the records of a paused partition are dropped and fetched again later.
+		// Fetches are small, because the records of a paused partition are dropped and fetched again
+		// later.
 		kgo.FetchMaxPartitionBytes(512<<10),
 		kgo.FetchMaxWait(time.Second),
 	)...)

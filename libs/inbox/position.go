@@ -187,8 +187,8 @@ func (c *Consumer) reportMovedBack(p partition, cause string, was, is int64) {
 		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
-// reportExpired logs and counts the records that Kafka deleted before they were applied, from the
-// offset next to the offset before logStart.
+// reportExpired logs and counts the records that Kafka deleted before they were applied: those from
+// the offset next up to, but not including, the offset logStart.
 func (c *Consumer) reportExpired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
 	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,

@@ -34,8 +34,8 @@ func IsDown(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsUnanswered reports whether it is not known if the failed statement, for example a COMMIT, took
-// effect: the statement was sent, and the connection broke before the response.
+// IsUnanswered reports whether the failed statement was sent, and the connection broke before the
+// response. It is then not known whether the statement, for example a COMMIT, took effect.
 func IsUnanswered(err error) bool {
 	var fault *pgconn.PgError
 	var connecting *pgconn.ConnectError
