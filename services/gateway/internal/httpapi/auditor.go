@@ -59,10 +59,14 @@ func (a auditor) begin(
 	if err != nil {
 		return nil, err
 	}
-	if !isCallOfKey(r, match) {
-		if err := a.store.Intend(ctx, intent); err != nil {
-			return nil, err
-		}
+	if isCallOfKey(r, match) {
+		return func(response *http.Response, err error) error {
+			a.recordCall(ctx, intent, response, err)
+			return nil
+		}, nil
+	}
+	if err := a.store.Intend(ctx, intent); err != nil {
+		return nil, err
 	}
 	return func(response *http.Response, err error) error {
 		a.conclude(ctx, intent, response, err)
@@ -147,6 +151,34 @@ func (a auditor) conclude(ctx context.Context, intent audit.Intent, response *ht
 	}
 }
 
+// recordCall writes the audit entry of a call request of an API key. If the request was refused or
+// repeated, it writes none.
+func (a auditor) recordCall(ctx context.Context, intent audit.Intent, response *http.Response, err error) {
+	entry := audit.Entry{Intent: intent, Outcome: audit.Unknown}
+	switch {
+	case err != nil && isRefusal(err):
+		return
+	case err != nil || response.StatusCode >= http.StatusInternalServerError:
+	case response.StatusCode >= http.StatusMultipleChoices || response.Header.Get(replayedHeader) != "":
+		return
+	default:
+		entry = doneEntry(intent, response.StatusCode)
+		entry.After = audit.State(intent.Object.Type, peekBody(response, audit.MaxState))
+	}
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	if err := a.store.RecordUnflushed(ctx, entry); err != nil {
+		slog.ErrorContext(ctx, "audit entry of a call request not written", "entry", intent.ID, "error", err)
+	}
+}
+
+// isRefusal reports whether an error means that the owner has changed nothing.
+func isRefusal(err error) bool {
+	var refused *apierr.Error
+	return errors.Is(err, proxy.ErrUnreached) ||
+		(errors.As(err, &refused) && refused.Status < http.StatusInternalServerError)
+}
+
 // peekBody returns the body of a response. The client still receives the whole body. peekBody
 // returns nil if the body has more than limit bytes.
 func peekBody(response *http.Response, limit int64) []byte {
@@ -166,9 +198,7 @@ func peekBody(response *http.Response, limit int64) []byte {
 // deletes the intent without an audit entry. Otherwise it writes an audit entry with the outcome
 // unknown.
 func (a auditor) closeIntent(ctx context.Context, intent audit.Intent, err error) {
-	var refused *apierr.Error
-	if errors.Is(err, proxy.ErrUnreached) ||
-		(errors.As(err, &refused) && refused.Status < http.StatusInternalServerError) {
+	if isRefusal(err) {
 		a.dropIntent(ctx, intent)
 		return
 	}

@@ -85,12 +85,6 @@ func (s *Store) Record(ctx context.Context, entry audit.Entry) error {
 	return s.record(ctx, insertAudit, entry)
 }
 
-// RecordUnflushed stores an audit entry that has no intent. If Postgres is killed within a second,
-// the entry can be lost.
-func (s *Store) RecordUnflushed(ctx context.Context, entry audit.Entry) error {
-	return s.record(ctx, insertUnflushedAudit, entry)
-}
-
 func (s *Store) record(ctx context.Context, statement string, entry audit.Entry) error {
 	if _, err := s.pool.Exec(ctx, statement, entryArgs(entry)); err != nil {
 		return fmt.Errorf("record audit entry %s: %w", entry.ID, err)

@@ -15,6 +15,7 @@ type Store struct {
 	pool *pgxpool.Pool
 	// wakeRelay is called after an event was committed, so that the relay publishes the event.
 	wakeRelay func()
+	entries   entryBatcher
 }
 
 // New returns a store. In tests relay can be nil.
