@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -26,6 +27,11 @@ type callConfig struct {
 const (
 	callTimeout      = 3 * time.Minute
 	callPollInterval = time.Second
+	// dialWindow is the time for which a request repeats failed dials. A cluster needs seconds to
+	// include a new pod in its network policies.
+	dialWindow   = 30 * time.Second
+	dialTimeout  = 3 * time.Second
+	dialInterval = 500 * time.Millisecond
 	// answeringNumber is answered by the simulated carrier (docs/test-numbers.md).
 	answeringNumber = "+14155550101"
 )
@@ -43,7 +49,7 @@ func placeCall(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, token, _ := strings.Cut(cfg.Tokens[0], "=")
-	operator := apiClient{base: cfg.AdminURL + "/admin/v1/workspaces", token: token}
+	operator := apiClient{base: cfg.AdminURL + "/admin/v1/workspaces", token: token, dialWindow: dialWindow, out: out}
 	name := "test-" + uuid.NewString()
 	var workspace, agent struct{ ID string }
 	var key struct{ Key string }
@@ -65,7 +71,7 @@ func placeCall(ctx context.Context, out io.Writer) error {
 			return err
 		}
 	}
-	customer := apiClient{base: cfg.BaseURL, token: key.Key}
+	customer := apiClient{base: cfg.BaseURL, token: key.Key, dialWindow: dialWindow, out: out}
 	var order struct {
 		ID     string
 		Status string
@@ -93,11 +99,42 @@ func placeCall(ctx context.Context, out io.Writer) error {
 }
 
 // apiClient sends requests with a bearer token to an API.
-type apiClient struct{ base, token string }
+type apiClient struct {
+	base, token string
+	dialWindow  time.Duration
+	// out receives a line for each failed dial.
+	out io.Writer
+}
+
+var httpClient = &http.Client{Transport: &http.Transport{
+	DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+}}
 
 // send decodes the response into the value into, unless it is nil. A status of 300 or more is an
-// error.
+// error. If the API cannot be reached, send repeats the request until dialWindow ends. A failed dial
+// has sent nothing, so no request is sent twice.
 func (c apiClient) send(ctx context.Context, method, path, body string, into any) error {
+	giveUp := time.Now().Add(c.dialWindow)
+	for {
+		err := c.sendOnce(ctx, method, path, body, into)
+		var failed *net.OpError
+		if !errors.As(err, &failed) || failed.Op != "dial" {
+			return err
+		}
+		if time.Now().After(giveUp) {
+			return fmt.Errorf("no connection to %s within %s. Check the Service and the network policies: %w",
+				c.base, c.dialWindow, err)
+		}
+		fmt.Fprintf(c.out, "no connection to %s, dialing again: %v\n", c.base, failed)
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(dialInterval):
+		}
+	}
+}
+
+func (c apiClient) sendOnce(ctx context.Context, method, path, body string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader([]byte(body)))
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
@@ -106,7 +143,7 @@ func (c apiClient) send(ctx context.Context, method, path, body string, into any
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := httpClient.Do(request)
 	if err != nil {
 		return err
 	}
