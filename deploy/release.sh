@@ -26,6 +26,6 @@ case ${1:-}${2:+ argument} in
     # A copy without links: Helm prints a warning for each link that it follows.
     copy=$(mktemp -d) && trap 'rm -rf "$copy"' EXIT
     mkdir -p "$2" && cp -RL helm deploy "$copy"
-    helm package "$copy/helm/ringfence" "$copy/helm/simcarrier" --destination "$2" ;;
+    helm package "$copy/helm/ringfence" "$copy/helm/console" "$copy/helm/simcarrier" --destination "$2" ;;
   *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

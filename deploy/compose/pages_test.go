@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,7 +51,10 @@ func TestPages_CommandsMatchTheCharts(t *testing.T) {
 	if len(c.recorded) < 25 {
 		t.Errorf("recorded commands = %d, want at least 25: %q", len(c.recorded), c.recorded)
 	}
-	c.checkKubectl(render(t, "ringfence", "--values", filepath.Join(root, "helm/environments/production.yaml")))
+	objects := render(t, "ringfence", "--values", filepath.Join(root, "helm/environments/production.yaml"))
+	maps.Copy(objects, objectsIn(t, "console", manifests(t, "console", "--set", "global.registry="+registry,
+		"--set", "env.CONSOLE_URL=https://console.example.net")))
+	c.checkKubectl(objects)
 	c.checkDocker()
 }
 
@@ -344,7 +348,8 @@ func (c *clone) checkBuild(one recordedCommand) {
 		case "--build-arg":
 			name, value, _ := strings.Cut(one.words[i+1], "=")
 			wantContains(c.t, "the Dockerfile", dockerfile, "ARG "+name)
-			if name == "SERVICE" && value != "simcarrier" && !slices.Contains(services, value) {
+			others := []string{"simcarrier", "console"}
+			if name == "SERVICE" && !slices.Contains(slices.Concat(services, others), value) {
 				c.t.Errorf("%s: %q is not a service", one.place, value)
 			}
 		}
