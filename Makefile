@@ -22,7 +22,7 @@ TESTFLAGS ?= -timeout 5m
 # Programs of Kubernetes. The API server alone validates the manifests of the charts.
 KUBERNETES := $(TOOLS)/kubernetes
 API_SERVER := $(addprefix $(KUBERNETES)/,etcd kube-apiserver kubectl)
-CLUSTER    := $(API_SERVER) $(addprefix $(KUBERNETES)/,kube-controller-manager kube-scheduler kubelet kube-proxy coredns)
+CLUSTER    := $(API_SERVER) $(addprefix $(KUBERNETES)/,kube-controller-manager kube-scheduler kubelet kube-proxy kube-router coredns)
 
 # Programs in the stand-ins for images of other projects (test/containers/images.sh).
 STANDINS := $(addprefix $(TOOLS)/standins/,minio mc otelcol jaeger)
@@ -426,6 +426,10 @@ $(KUBERNETES)/coredns: | go
 
 $(KUBERNETES)/etcd: tools/kubernetes/go.mod | go
 	@echo "building etcd (once; a minute)"; cd tools/kubernetes && GOWORK=off CGO_ENABLED=0 go build -ldflags '-s -w' -o $@ go.etcd.io/etcd/server/v3
+
+# The newest version that the module proxy serves. It enforces network policies.
+$(KUBERNETES)/kube-router: tools/kuberouter/go.mod | go
+	@echo "building kube-router (once; two minutes)"; cd tools/kuberouter && GOWORK=off CGO_ENABLED=0 go build -ldflags '-s -w' -o $@ github.com/cloudnativelabs/kube-router/v2/cmd/kube-router
 
 # The version stamp is the one that kubectl version and the nodes show.
 $(KUBERNETES)/%: tools/kubernetes/go.mod | go

@@ -13,7 +13,7 @@ ip addr add $address/24 dev node0
 ip link set node0 up
 ip link set node1 up
 ip route add default dev node0
-sysctl -qw net.ipv4.ip_forward=1
+sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1
 
 certificate() { # NAME SUBJECT
   openssl req -newkey rsa:2048 -nodes -subj "$2" -keyout "$1.key" -out "$1.csr"
@@ -125,7 +125,7 @@ images='cluster.test/pause:1 cluster.test/coredns:1'
 for image in $(sed -n 's#^ *image: \(postgres:[^@ ]*\|apache/kafka:[^@ ]*\).*#\1#p' docker-compose.yml); do
   docker tag "$image" "cluster.test/${image%%:*}:1" && images="$images cluster.test/${image%%:*}:1"
 done
-for service in gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher simcarrier; do
+for service in gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher console simcarrier; do
   for version in 0.1.0 0.2.0; do
     docker tag ringfence/$service registry.example.net/ringfence/$service:$version
     images="$images registry.example.net/ringfence/$service:$version"
@@ -137,6 +137,9 @@ start "$programs/kubelet" --config="$state/kubelet.yaml" --kubeconfig="$state/ku
 start "$programs/kube-proxy" --config="$state/proxy.yaml"
 await 120 "$kubectl" get node node
 "$kubectl" wait --for=condition=Ready node/node --timeout=120s > /dev/null
+# kube-router enforces the network policies and does nothing else here.
+NODE_NAME=node start "$programs/kube-router" --kubeconfig="$state/admin.conf" --hostname-override=node --run-firewall \
+  --run-router=false --run-service-proxy=false --service-cluster-ip-range=10.96.0.0/16
 
 # Local volumes honour fsGroup.
 for number in 1 2 3 4 5 6; do

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,13 +21,17 @@ import (
 )
 
 const (
-	namespace = "ringfence"
-	registry  = "registry.example.net"
+	namespace   = "ringfence"
+	registry    = "registry.example.net"
+	consoleHost = "console.example.net"
 	// loadClients send a request every loadInterval each. Half of them open a connection for each
 	// request, so that they reach every replica.
 	loadClients  = 6
 	loadInterval = 400 * time.Millisecond
 )
+
+// replicated are the services of both charts, ringfence and console.
+var replicated = append(slices.Clone(services[:6]), "console")
 
 var kinds = map[string]string{"dialer": "statefulset", "contacts-compliance": "statefulset"}
 
@@ -45,67 +50,87 @@ type cluster struct {
 	dir      string
 	base     string
 	operator string
+	console  string
 	token    string
 }
 
 // TestCluster_NoRequestFailsDuringAPodReplacement installs the charts as docs/deploy/helm.md
 // describes. Then it replaces pods in every way that operators use, while clients without retries
-// place calls.
+// place calls and read a page of the console.
 func TestCluster_NoRequestFailsDuringAPodReplacement(t *testing.T) {
 	needSandbox(t)
 	c := startCluster(t)
 	c.install()
-	if out := mustRun(t, "helm", "-n", namespace, "test", namespace, "--logs"); !strings.Contains(out, "is completed") {
+	if out, err := c.firstCall(); err != nil {
+		t.Errorf("helm test: %v", err)
+	} else if !strings.Contains(out, "is completed") {
 		t.Errorf("helm test: %s, want a completed call", out)
 	}
+	t.Run("an invitation opens in the console", c.checkConsole)
+	t.Run("network policies are enforced", c.checkPolicies)
 	stack := &kit.Stack{}
 	stack.Demo.BaseURL, stack.Demo.AdminURL, stack.Demo.AdminToken = c.base, c.operator, c.token
 	w, err := stack.NewWorkspace(t.Context(), "cluster", "100000")
 	if err != nil {
 		t.Fatal(err)
 	}
+	accepted := 0
 	for _, step := range []struct {
 		name string
 		do   func()
 	}{
 		{"rollout restart", func() {
-			for _, service := range services[:6] {
+			for _, service := range replicated {
 				mustRun(t, "kubectl", "-n", namespace, "rollout", "restart", workload(service))
 			}
 		}},
 		{"helm upgrade", func() {
 			c.page("helm upgrade ringfence", "--set global.tag=0.2.0")
+			c.page("helm upgrade --install console", "--set global.tag=0.2.0")
 			c.wantVersion("0.2.0")
 		}},
 		{"helm rollback", func() {
-			mustRun(t, "helm", "rollback", namespace, "-n", namespace)
+			mustRun(t, "helm", "rollback", "ringfence", "-n", namespace)
+			mustRun(t, "helm", "rollback", "console", "-n", namespace)
 			c.wantVersion("0.1.0")
 		}},
 		{"deleted pods", func() { c.eachPod(c.delete) }},
 		{"evicted pods", func() { c.eachPod(c.evict) }},
 	} {
 		t.Run(step.name, func(t *testing.T) {
-			load := startLoad(t, c.base, w)
+			began := time.Now()
+			load := c.startLoad(t, w)
 			step.do()
 			if err := c.ready(4 * time.Minute); err != nil {
 				t.Error(err)
 			}
 			load.stop()
-			sent, faults := load.result()
-			t.Logf("requests = %d, failed = %d", sent, len(faults))
-			if sent < 20 {
-				t.Errorf("requests = %d, want at least 20", sent)
+			load.mu.Lock()
+			defer load.mu.Unlock()
+			t.Logf("calls = %d, pages = %d, failed = %d, duration = %s", load.calls, load.pages, len(load.faults),
+				time.Since(began).Round(time.Second))
+			if load.calls < 20 {
+				t.Errorf("calls = %d, want at least 20", load.calls)
 			}
-			if len(faults) > 0 {
-				t.Errorf("failed requests = %d of %d, want 0; the first: %s", len(faults), sent, faults[0])
+			if load.pages < 20 {
+				t.Errorf("pages = %d, want at least 20", load.pages)
 			}
+			if len(load.faults) > 0 {
+				t.Errorf("failed requests = %d, want 0; the first: %s", len(load.faults), load.faults[0])
+			}
+			accepted += load.accepted
 		})
 	}
+	var requests []kit.Request
 	await(t, "every call request has ended", func() (bool, error) {
-		requests, err := w.Requests(t.Context())
+		var err error
+		requests, err = w.Requests(t.Context())
 		open := slices.ContainsFunc(requests, func(r kit.Request) bool { return !r.Final() })
-		return err == nil && len(requests) > 0 && !open, nil
+		return err == nil && !open, nil
 	})
+	if len(requests) != accepted {
+		t.Errorf("call requests = %d, want the %d that were accepted", len(requests), accepted)
+	}
 	if differences, err := w.Differences(t.Context()); err != nil {
 		t.Error(err)
 	} else if len(differences) > 0 {
@@ -120,35 +145,20 @@ func (c *cluster) checkBrokenCharts(t *testing.T) {
 	for _, row := range []struct{ name, file, from, to string }{
 		{name: "wrong port", file: "_service.tpl", from: "port: 8080, targetPort: http", to: "port: 8080, targetPort: 8099"},
 		{name: "bad probe", file: "_workload.tpl", from: "path: /readyz", to: "path: /nothing"},
-		{name: "missing permission", file: "_workload.tpl", from: "  runAsGroup: 65532\n", to: ""},
+		// Without the group, the services cannot read the certificates of Postgres.
+		{name: "missing permission", file: "_workload.tpl", from: "  fsGroup: 65532\n", to: ""},
+		{
+			name: "closed network policy", file: "_network.tpl",
+			from: "app.kubernetes.io/name: {{ . }}, app", to: "app.kubernetes.io/name: {{ . }}-other, app",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			folder := t.TempDir()
-			mustRun(t, "cp", "-rL", "helm", "deploy", folder)
-			for _, chart := range append([]string{"."}, services[:6]...) {
-				library := "helm/ringfence-lib"
-				if chart != "." {
-					library = filepath.Join("helm/ringfence/charts", chart, "charts/ringfence-lib")
-				}
-				file := filepath.Join(folder, library, "templates", row.file)
-				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				broken := strings.Replace(string(text), row.from, row.to, 1)
-				if broken == string(text) {
-					t.Fatalf("%s does not contain %q", row.file, row.from)
-				}
-				if err := os.WriteFile(file, []byte(broken), 0o600); err != nil {
-					t.Fatal(err)
-				}
+			err := c.upgradeTo(t, c.brokenChart(t, row.file, row.from, row.to))
+			if err == nil {
+				t.Error("the release is ready and places a call, want a failure")
 			}
-			mustRun(t, "helm", "upgrade", namespace, filepath.Join(folder, "helm/ringfence"), "-n", namespace,
-				"--reuse-values")
-			if err := c.ready(time.Minute); err == nil {
-				t.Error("the release is ready, want a failure")
-			}
-			mustRun(t, "helm", "rollback", namespace, "-n", namespace)
+			t.Logf("found by: %.300v", err)
+			mustRun(t, "helm", "rollback", "ringfence", "-n", namespace)
 			// A StatefulSet does not replace a pod that was never ready.
 			mustRun(t, "kubectl", "-n", namespace, "delete", "pods", "--wait=false",
 				"contacts-compliance-0", "contacts-compliance-1", "dialer-0", "dialer-1")
@@ -157,6 +167,123 @@ func (c *cluster) checkBrokenCharts(t *testing.T) {
 			}
 		})
 	}
+	if _, err := c.firstCall(); err != nil {
+		t.Errorf("helm test after the rollbacks: %v", err)
+	}
+}
+
+// brokenChart copies the charts, replaces a text in the library chart, and returns the folder of
+// the chart ringfence.
+func (c *cluster) brokenChart(t *testing.T, name, from, to string) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	mustRun(t, "cp", "-rL", "helm", "deploy", folder)
+	for _, service := range services[:6] {
+		library := filepath.Join(folder, "helm/ringfence/charts", service, "charts/ringfence-lib")
+		file := filepath.Join(library, "templates", name)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken := strings.Replace(string(text), from, to, 1)
+		if broken == string(text) {
+			t.Fatalf("%s does not contain %q", name, from)
+		}
+		if err := os.WriteFile(file, []byte(broken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(folder, "helm/ringfence")
+}
+
+// upgradeTo upgrades the release to a chart. It returns an error unless the release becomes ready
+// and places a call.
+func (c *cluster) upgradeTo(t *testing.T, chart string) error {
+	t.Helper()
+	if _, err := run(t.Context(), "helm", "upgrade", "ringfence", chart, "-n", namespace, "--reuse-values",
+		"--timeout", "1m"); err != nil {
+		return err
+	}
+	if err := c.ready(time.Minute); err != nil {
+		return err
+	}
+	_, err := c.firstCall()
+	return err
+}
+
+// firstCall runs `helm test`, which places a call.
+func (c *cluster) firstCall() (output string, err error) {
+	return run(c.t.Context(), "helm", "-n", namespace, "test", "ringfence", "--logs")
+}
+
+// checkConsole opens the link of an invitation. The console reads the invitation from the gateway.
+func (c *cluster) checkConsole(t *testing.T) {
+	link := mustRun(t, "kubectl", "-n", namespace, "exec", "deployment/gateway", "--", "/service", "invite-operator")
+	path, found := strings.CutPrefix(strings.TrimSpace(link), "https://"+consoleHost)
+	if !found {
+		t.Fatalf("link = %q, want an address of %s", link, consoleHost)
+	}
+	if err := c.readPage(t.Context(), http.DefaultClient, path); err != nil {
+		t.Error(err)
+	}
+	if err := c.readPage(t.Context(), http.DefaultClient, path+"x"); err == nil {
+		t.Error("a link with another token opens, want a refusal")
+	}
+}
+
+// readPage returns an error unless the console responds to GET with status 200.
+func (c *cluster) readPage(ctx context.Context, client *http.Client, path string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.console+path, nil)
+	if err != nil {
+		return err
+	}
+	request.Host = consoleHost
+	request.Header.Set("X-Forwarded-Proto", "https")
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	if err = errors.Join(err, response.Body.Close()); err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s of the console: status %d, want 200", path, response.StatusCode)
+	}
+	return err
+}
+
+// checkPolicies connects from pods without a policy for outgoing connections, so that the policies
+// of the services decide.
+func (c *cluster) checkPolicies(t *testing.T) {
+	for name, label := range map[string]string{"stranger": "app=stranger", "operator": "ringfence.dev/operator=true"} {
+		mustRun(t, "kubectl", "-n", namespace, "run", name, "--image", "cluster.test/pause:1", "--labels", label,
+			"--image-pull-policy", "Never", "--restart", "Never")
+		mustRun(t, "kubectl", "-n", namespace, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=120s")
+	}
+	for _, row := range []struct {
+		pod, host, port string
+		open            bool
+	}{
+		{pod: "operator", host: "gateway-admin", port: "8081", open: true},
+		{pod: "operator", host: "calls", port: "8080"},
+		{pod: "stranger", host: "gateway", port: "8080", open: true},
+		{pod: "stranger", host: "console", port: "8080", open: true},
+		{pod: "stranger", host: "gateway-admin", port: "8081"},
+		{pod: "stranger", host: "gateway-console", port: "8082"},
+		{pod: "stranger", host: "calls", port: "8080"},
+		{pod: "stranger", host: "dialer-private", port: "9090"},
+		{pod: "stranger", host: "billing-wallet-ready", port: "9090"},
+		{pod: "stranger", host: "simcarrier", port: "8090"},
+	} {
+		await(t, fmt.Sprintf("%s to %s:%s is open: %v", row.pod, row.host, row.port, row.open), func() (bool, error) {
+			_, err := run(t.Context(), "kubectl", "-n", namespace, "exec", row.pod, "--", "getent", "hosts", row.host)
+			if err != nil { // a name that is not known must not count as a closed port
+				return false, err
+			}
+			_, err = run(t.Context(), "kubectl", "-n", namespace, "exec", row.pod, "--",
+				"timeout", "3", "bash", "-c", "exec 3<> /dev/tcp/"+row.host+"/"+row.port)
+			return (err == nil) == row.open, nil
+		})
+	}
+	mustRun(t, "kubectl", "-n", namespace, "delete", "pods", "stranger", "operator", "--wait=false")
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -194,8 +321,14 @@ func (c *cluster) install() {
 		"global":   map[string]string{"registry": registry},
 	}
 	for _, service := range services[:6] {
-		brokers := map[string]string{"KAFKA_BROKERS": "kafka.stores:9092"}
-		values[service] = map[string]any{"replicas": 2, "env": brokers}
+		env := map[string]string{"KAFKA_BROKERS": "kafka.stores:9092"}
+		changes := map[string]any{"replicas": 2, "env": env}
+		// A node with two cores must have room for the pods of all rollouts at the same time.
+		changes["resources"] = map[string]any{"requests": map[string]string{"cpu": "50m"}}
+		if service == "gateway" {
+			changes["consolePort"], env["CONSOLE_URL"] = 8082, "https://"+consoleHost
+		}
+		values[service] = changes
 	}
 	text, err := yaml.Marshal(values)
 	if err != nil {
@@ -213,10 +346,12 @@ func (c *cluster) install() {
 	c.page("createdb", "")
 	c.page("helm upgrade --install simcarrier", "")
 	c.page("helm upgrade --install ringfence", "")
+	c.page("helm upgrade --install console", "")
 	service := func(name string) string {
 		return "http://" + c.get("service", name, "jsonpath={.spec.clusterIP}")
 	}
 	c.base, c.operator = service("gateway")+":8080", service("gateway-admin")+":8081"
+	c.console = service("console") + ":8080"
 	tokens := c.get("secret", "gateway", "go-template={{.data.OPERATOR_TOKENS | base64decode}}")
 	_, c.token, _ = strings.Cut(tokens, "=")
 	if err := c.ready(4 * time.Minute); err != nil {
@@ -224,8 +359,8 @@ func (c *cluster) install() {
 	}
 }
 
-// page runs the commands of docs/deploy/helm.md that begin with the text. flags are added to those
-// of Helm.
+// page runs the commands of docs/deploy/helm.md that contain the text. flags are added to those of
+// Helm.
 func (c *cluster) page(begin, flags string) {
 	c.t.Helper()
 	blocks, err := kit.PageBlocks(root, kit.DeployTest)
@@ -244,6 +379,7 @@ func (c *cluster) page(begin, flags string) {
 			"../made", c.dir+"/made",
 			"--values production.yaml", "--values helm/environments/small.yaml --values "+c.dir+"/cluster.yaml "+flags,
 			"postgres.example.net pgbouncer.example.net", "postgres.stores",
+			"--set env.CONSOLE_URL", flags+" --set env.CONSOLE_URL",
 			"PGSSLROOTCERT=postgres-ca.pem", "PGSSLROOTCERT="+filepath.Join(bin, "containers/cluster/pki/ca.crt"),
 		)
 		mustRun(c.t, "sh", "-euc", places.Replace(text))
@@ -262,7 +398,7 @@ func (c *cluster) get(kind, name, format string) string {
 func (c *cluster) ready(timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), timeout)
 	defer cancel()
-	for _, service := range services[:6] {
+	for _, service := range replicated {
 		if _, err := run(ctx, "kubectl", "-n", namespace, "rollout", "status", workload(service)); err != nil {
 			return err
 		}
@@ -275,7 +411,7 @@ func (c *cluster) ready(timeout time.Duration) error {
 
 func (c *cluster) wantVersion(want string) {
 	c.t.Helper()
-	for _, service := range services[:6] {
+	for _, service := range replicated {
 		const format = `jsonpath={.metadata.labels.app\.kubernetes\.io/version} {.spec.template.spec.containers[0].image}`
 		kind, name, _ := strings.Cut(workload(service), "/")
 		got := c.get(kind, name, format)
@@ -288,7 +424,7 @@ func (c *cluster) wantVersion(want string) {
 // eachPod replaces one pod of each service, one after another.
 func (c *cluster) eachPod(replace func(pod string)) {
 	c.t.Helper()
-	for _, service := range services[:6] {
+	for _, service := range replicated {
 		replace(mustRun(c.t, "kubectl", "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name="+service,
 			"-o", "jsonpath={.items[0].metadata.name}"))
 		if err := c.ready(4 * time.Minute); err != nil {
@@ -314,58 +450,72 @@ func (c *cluster) evict(pod string) {
 	mustRun(c.t, "kubectl", "-n", namespace, "wait", "--for=delete", "pod/"+pod, "--timeout=180s")
 }
 
-// load is clients that place calls and do not retry.
+// load is clients that do not retry. They place calls and read a page of the console.
 type load struct {
-	end    context.CancelFunc
-	ended  sync.WaitGroup
-	mu     sync.Mutex
-	sent   int
-	faults []string
+	end   context.CancelFunc
+	ended sync.WaitGroup
+
+	mu                     sync.Mutex
+	calls, accepted, pages int
+	faults                 []string
 }
 
-func startLoad(t *testing.T, base string, w *kit.Workspace) *load {
+func (c *cluster) startLoad(t *testing.T, w *kit.Workspace) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{end: cancel}
 	t.Cleanup(cancel)
 	for client := range loadClients {
-		l.ended.Go(func() {
-			tick := time.NewTicker(loadInterval)
-			defer tick.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-tick.C:
-					one := *w
-					if client%2 == 0 {
-						one.API = kit.NewClient(base, w.WriteKey)
-					}
-					_, err := one.Place(t.Context(), map[string]any{"to": answeringNumber})
-					l.count(err)
-				}
+		l.repeat(ctx, func() {
+			one := *w
+			if client%2 == 0 {
+				one.API = kit.NewClient(c.base, w.WriteKey)
 			}
+			_, err := one.Place(t.Context(), map[string]any{"to": answeringNumber})
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.calls++
+			if err == nil {
+				l.accepted++
+			}
+			l.fail(err)
 		})
 	}
+	browser := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	l.repeat(ctx, func() {
+		err := c.readPage(t.Context(), browser, "/sign-in")
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.pages++
+		l.fail(err)
+	})
 	return l
 }
 
-func (l *load) count(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sent++
-	if err != nil && !errors.Is(err, context.Canceled) {
-		l.faults = append(l.faults, err.Error())
+// repeat calls a function every loadInterval until stop.
+func (l *load) repeat(ctx context.Context, request func()) {
+	l.ended.Go(func() {
+		tick := time.NewTicker(loadInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				request()
+			}
+		}
+	})
+}
+
+// fail records an error. The caller holds the lock.
+func (l *load) fail(err error) {
+	if err != nil {
+		l.faults = append(l.faults, time.Now().Format(time.TimeOnly)+" "+err.Error())
 	}
 }
 
 func (l *load) stop() {
 	l.end()
 	l.ended.Wait()
-}
-
-func (l *load) result() (sent int, faults []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sent, l.faults
 }

@@ -9,6 +9,13 @@ inside() { # the first process of the sandbox
   local folder=$1 engine=0; shift
   mount -t tmpfs tmpfs /run # sockets, locks and network namespaces of programs outside are not visible
   ip link set lo up
+  # Docker Engine and the kubelet change these settings of the whole machine. Here they change copies.
+  local setting
+  mkdir /run/settings
+  for setting in vm/overcommit_memory kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
+    cat "/proc/sys/$setting" > "/run/settings/${setting##*/}"
+    mount --bind "/run/settings/${setting##*/}" "/proc/sys/$setting"
+  done
   # Containers of an interrupted run would start again.
   rm -rf "$folder"/docker/{containers,volumes,network}
   dockerd --data-root "$folder/docker" --cgroup-parent "/$SANDBOX" --storage-driver overlay2 --bip 172.17.0.1/16 \
