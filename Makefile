@@ -152,6 +152,7 @@ sandbox: build engine kafka-fetch $(TOOLS)/docker-compose $(TOOLS)/cyclonedx-gom
 	@go test -c -o $(BIN)/containers/test ./test/containers
 
 test-containers: sandbox $(STANDINS) ## build the images and run docker-compose.yml on Docker Engine (as root on Debian)
+	@cd test/containers && RINGFENCE_BIN=$(BIN) $(BIN)/containers/test -test.v -test.run '^TestSandbox_'
 	@$(SANDBOX) -test.v -test.timeout 60m -test.run '^Test(Images|Compose)_'
 
 test-cluster: sandbox $(CLUSTER) $(TOOLS)/helm ## install the charts in a Kubernetes cluster and upgrade them under load (as root on Debian)

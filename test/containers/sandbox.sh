@@ -36,7 +36,8 @@ flock -n 9 || { echo "another sandbox uses $1" >&2; exit 1; }
 export SANDBOX=ringfence-$$ PATH=/usr/bin:/usr/sbin:/bin:/sbin:$PATH
 folder=$1 sandbox=''
 remove() {
-  [ -z "$sandbox" ] || { kill -KILL "$sandbox" && wait "$sandbox"; } 2> /dev/null || :
+  # The end of the first process in the namespaces ends all others. unshare waits for it.
+  [ -z "$sandbox" ] || kill -KILL "$(ps -o pid= --ppid "$sandbox" | tr -d ' ')" || kill -KILL "$sandbox" || :
   wait || :
   # The logs of a cluster remain.
   [ ! -d "$folder/cluster" ] || find "$folder/cluster" -mindepth 1 -maxdepth 1 ! -name '*.log' -exec rm -rf {} +

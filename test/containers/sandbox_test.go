@@ -1,0 +1,107 @@
+package containers_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ringfence.dev/test/kit"
+)
+
+// TestSandbox_InterruptLeavesNothingBehind interrupts the sandbox as Ctrl-C does, while Docker
+// Engine has a network of its own and the kernel settings are changed.
+func TestSandbox_InterruptLeavesNothingBehind(t *testing.T) {
+	if bin == "" || os.Getenv("SANDBOX") != "" {
+		t.Skip("`make test-containers` runs this outside of the sandbox")
+	}
+	before := machineState(t)
+	folder := t.TempDir()
+	ready := filepath.Join(folder, "ready")
+	const change = "docker network create test && for file in /run/settings/*; do echo 1 > $file; done && touch "
+	cmd := exec.CommandContext(t.Context(), "./sandbox.sh", folder, "sh", "-euc", change+ready+"; sleep 600")
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	err := kit.Until(t.Context(), kit.HangTimeout, "the sandbox runs", func() (bool, error) {
+		select {
+		case err := <-ended:
+			return false, fmt.Errorf("the sandbox ended: %w: %s", err, output.String())
+		default:
+			_, err := os.Stat(ready)
+			return err == nil, nil
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("ringfence-%d", cmd.Process.Pid)
+	if got := processesOf(t, name); len(got) < 3 {
+		t.Errorf("processes = %q, want the engine and the command", got)
+	}
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := <-ended; !errors.As(err, &exit) || exit.ExitCode() != 130 {
+		t.Errorf("sandbox.sh ended with %v, want exit status 130: %s", err, output.String())
+	}
+	if got := processesOf(t, name); len(got) > 0 {
+		t.Errorf("processes = %q, want none", got)
+	}
+	if diff := cmp.Diff(before, machineState(t)); diff != "" {
+		t.Errorf("the machine after the sandbox (-before +after):\n%s", diff)
+	}
+}
+
+// machineState returns what Docker Engine and a cluster change on a machine.
+func machineState(t *testing.T) map[string][]string {
+	t.Helper()
+	state := map[string][]string{}
+	for name, command := range map[string]string{
+		"interfaces":         "ip -brief link",
+		"network namespaces": "ip netns list",
+		"packet filter":      "iptables-save | grep -v '^#'",
+		"mounts":             "cut -d ' ' -f 3- /proc/self/mountinfo",
+		"control groups":     "find /sys/fs/cgroup -type d -name 'ringfence-*'",
+		"settings": "grep -H . /proc/sys/vm/overcommit_memory /proc/sys/kernel/panic /proc/sys/kernel/panic_on_oops " +
+			"/proc/sys/kernel/keys/root_max*",
+	} {
+		out := mustRun(t, "sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; set -e; "+command+" || [ $? = 1 ]")
+		out = regexp.MustCompile(`\[\d+:\d+\]`).ReplaceAllString(out, "") // counters of packets
+		state[name] = strings.Split(strings.TrimSpace(out), "\n")
+		slices.Sort(state[name])
+	}
+	return state
+}
+
+// processesOf returns the processes with a sandbox in their environment.
+func processesOf(t *testing.T, sandbox string) (found []string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		environment, err := os.ReadFile(file) // the process may have ended
+		if err == nil && slices.Contains(strings.Split(string(environment), "\x00"), "SANDBOX="+sandbox) {
+			command, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+			found = append(found, strings.ReplaceAll(string(command), "\x00", " "))
+		}
+	}
+	return found
+}
