@@ -36,6 +36,7 @@ flock -n 9 || { echo "another sandbox uses $1" >&2; exit 1; }
 export SANDBOX=ringfence-$$ PATH=/usr/bin:/usr/sbin:/bin:/sbin:$PATH
 folder=$1 sandbox=''
 remove() {
+  trap '' INT TERM HUP
   # The end of the first process in the namespaces ends all others. unshare waits for it.
   [ -z "$sandbox" ] || kill -KILL "$(ps -o pid= --ppid "$sandbox" | tr -d ' ')" || kill -KILL "$sandbox" || :
   wait || :
