@@ -138,36 +138,36 @@ func (p *poller) list(ctx context.Context) error {
 // claimed is true if at least one claim was sent.
 func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 	for ctx.Err() == nil {
-		quotas := d.limits.reserveQuotas()
-		if len(quotas) == 0 {
+		reserved := d.limits.reserveQuotas()
+		if len(reserved) == 0 {
 			return claimed, nil
 		}
 		claimed = true
-		if err := d.claim(ctx, quotas); err != nil {
+		if err := d.claim(ctx, reserved); err != nil {
 			return claimed, err
 		}
 	}
 	return claimed, nil
 }
 
-func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
+func (d *Dispatcher) claim(ctx context.Context, reserved []reservation) error {
 	started := time.Now()
 	// The claim increases the attempt numbers, so the claimed deliveries must be sent even if ctx
 	// ends during the claim. Therefore the statement does not use ctx.
 	claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimTimeout, store.StartLimit(d.cfg.Lease)))
 	claimed, err := d.store.ClaimDue(claiming, store.Claim{
-		Quotas: quotas, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
+		Quotas: quotasOf(reserved), Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
 	})
 	cancel()
 	if err != nil {
-		d.limits.cancelQuotas(quotas)
+		d.limits.cancelQuotas(reserved)
 		return err
 	}
 	d.metrics.claimSeconds.Observe(time.Since(started).Seconds())
 	if len(claimed.Work) > 0 {
 		failpoint.Inject("webhook-dispatcher: after claim")
 	}
-	requests, work, back := d.limits.startRequests(quotas, claimed)
+	requests, work, back := d.limits.startRequests(reserved, claimed)
 	for i, w := range work {
 		d.startAttempt(ctx, requests[i], w)
 	}

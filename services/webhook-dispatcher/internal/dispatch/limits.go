@@ -183,17 +183,33 @@ func (e *endpoint) resetLimit(resumedAt time.Time) {
 	e.resumedAt = resumedAt
 }
 
+// A reservation counts the deliveries of a quota as in flight, before they are claimed.
+type reservation struct {
+	store.Quota
+	// host is the host that counts the deliveries. The url of the endpoint can change during the
+	// claim.
+	host *host
+}
+
+func quotasOf(reserved []reservation) []store.Quota {
+	quotas := make([]store.Quota, len(reserved))
+	for i, r := range reserved {
+		quotas[i] = r.Quota
+	}
+	return quotas
+}
+
 // reserveQuotas returns the number of deliveries to claim for each endpoint, and counts them as in
 // flight. The caller must pass the result to startRequests after the claim, or to cancelQuotas if
 // the claim failed.
-func (l *endpointLimits) reserveQuotas() (quotas []store.Quota) {
+func (l *endpointLimits) reserveQuotas() (reserved []reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.round++
 	left := claimRows
 	for i := range 2 {
 		list := l.ready[(l.round+i)%2]
-		for list.Len() > 0 && len(quotas) < claimEndpoints && left > 0 {
+		for list.Len() > 0 && len(reserved) < claimEndpoints && left > 0 {
 			e, _ := list.Front().Value.(*endpoint)
 			if l.freeRequests(e.healthy) == 0 {
 				break
@@ -218,21 +234,22 @@ func (l *endpointLimits) reserveQuotas() (quotas []store.Quota) {
 			l.takeSlots(e, to, total)
 			e.addedFirst, e.addedRetry = dueState{}, dueState{}
 			left -= total
-			quotas = append(quotas, store.Quota{
+			quota := store.Quota{
 				SubscriptionID: e.id, Total: total, Retries: retries, FirstFrom: e.first.oldestDue, RetryFrom: e.retry.oldestDue,
-			})
+			}
+			reserved = append(reserved, reservation{Quota: quota, host: to})
 		}
 	}
-	return quotas
+	return reserved
 }
 
 // cancelQuotas removes the reservation of a failed claim.
-func (l *endpointLimits) cancelQuotas(quotas []store.Quota) {
+func (l *endpointLimits) cancelQuotas(reserved []reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, quota := range quotas {
+	for _, quota := range reserved {
 		e := l.endpoints[quota.SubscriptionID]
-		l.freeSlots(e, l.host(e.host), quota.Total)
+		l.freeSlots(e, quota.host, quota.Total)
 		l.enqueue(e)
 	}
 }
@@ -240,7 +257,7 @@ func (l *endpointLimits) cancelQuotas(quotas []store.Quota) {
 // startRequests replaces the reservation of a claim by the claimed deliveries. requests[i] is the
 // request for work[i]. If the URL of a subscription changed after the reservation and the new host
 // is at its limit, its deliveries are in toRelease. The caller must release them.
-func (l *endpointLimits) startRequests(quotas []store.Quota,
+func (l *endpointLimits) startRequests(reserved []reservation,
 	claimed store.Claimed) (requests []*request, work, toRelease []deliveries.Work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,13 +265,13 @@ func (l *endpointLimits) startRequests(quotas []store.Quota,
 	for _, r := range claimed.Remaining {
 		remaining[r.SubscriptionID] = r
 	}
-	taken := make(map[uuid.UUID]int, len(quotas))
+	taken := make(map[uuid.UUID]int, len(reserved))
 	for _, w := range claimed.Work {
 		taken[w.SubscriptionID]++
 	}
-	for _, quota := range quotas {
+	for _, quota := range reserved {
 		e := l.endpoints[quota.SubscriptionID]
-		l.freeSlots(e, l.host(e.host), quota.Total)
+		l.freeSlots(e, quota.host, quota.Total)
 		e.first.setOldestDue(remaining[e.id].First)
 		e.retry.setOldestDue(remaining[e.id].Retry)
 		e.blocked = taken[e.id] < quota.Total
@@ -291,7 +308,7 @@ func (l *endpointLimits) startRequests(quotas []store.Quota,
 		})
 		work = append(work, w)
 	}
-	for _, quota := range quotas {
+	for _, quota := range reserved {
 		e := l.endpoints[quota.SubscriptionID]
 		l.enqueue(e)
 		l.removeUnused(l.host(e.host))

@@ -127,9 +127,9 @@ func check(t *testing.T, l *endpointLimits, customers ...*customer) {
 		if n > l.maxPerHost {
 			t.Errorf("requests to %s = %d, want at most %d", name, n, l.maxPerHost)
 		}
-		if n != l.hosts[name].inFlight {
-			t.Errorf("counted requests to %s = %d, want %d", name, l.hosts[name].inFlight, n)
-		}
+	}
+	for name, host := range l.hosts {
+		wantEqual(t, "counted requests to "+name, host.inFlight, hosts[name])
 	}
 }
 
@@ -315,6 +315,35 @@ func TestLimits_AFailedClaimIsRepeated(t *testing.T) {
 	wantEqual(t, "requests", len(c.inFlight), minLimit)
 }
 
+// A PATCH can change the url while a claim runs. The reservation is counted for the previous host.
+func TestLimits_URLChangesDuringAClaim(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*endpointLimits, []reservation){
+		"the claim takes nothing": func(l *endpointLimits, reserved []reservation) {
+			l.startRequests(reserved, store.Claimed{})
+		},
+		"the claim fails": (*endpointLimits).cancelQuotas,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLimits(512, 128)
+			c := newCustomer(l, 10, 0)
+			poll(c)
+			reserved := l.reserveQuotas()
+			if len(reserved) != 1 {
+				t.Fatalf("quotas = %d, want 1", len(reserved))
+			}
+			c.url = "https://other.example/"
+			poll(c)
+			end(l, reserved)
+			check(t, l, c)
+			claim(l, c)
+			check(t, l, c)
+			wantEqual(t, "requests to the other host", len(c.inFlight), minLimit)
+		})
+	}
+}
+
 func TestLimits_ABlockedEndpointIsClaimedAfterAResult(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
@@ -411,7 +440,7 @@ func TestLimits_CountersEqualTheRequestsAfterRandomOperations(t *testing.T) {
 			}
 			for range 300 {
 				c := all[r.IntN(len(all))]
-				switch r.IntN(6) {
+				switch r.IntN(7) {
 				case 0:
 					c.first += r.IntN(20)
 				case 1:
@@ -430,6 +459,12 @@ func TestLimits_CountersEqualTheRequestsAfterRandomOperations(t *testing.T) {
 						l.cancelQuotas(l.reserveQuotas())
 					}
 					claim(l, all...)
+				case 6:
+					poll(all...)
+					reserved := l.reserveQuotas()
+					c.url = fmt.Sprintf("https://%d.example/", r.IntN(4))
+					poll(c)
+					l.cancelQuotas(reserved)
 				}
 				if check(t, l, all...); t.Failed() {
 					t.Fatalf("seed %d", seed)
