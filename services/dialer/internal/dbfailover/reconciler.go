@@ -332,20 +332,27 @@ func (r *Reconciler) startOffsets(
 type intentLog struct {
 	intents   map[uuid.UUID][]store.Intent
 	withdrawn map[uuid.UUID]bool
-	// skipUndecodable is true if an operator has run `dialer accept-intents`. Then records that cannot
-	// be decoded are skipped.
+	// withdrawnOf contains the calls in withdrawn by their request. The intent of such a call can
+	// be older than the records that were read.
+	withdrawnOf map[uuid.UUID][]uuid.UUID
+	// skipUndecodable is true if an operator has run `dialer accept-intents`. Records that cannot
+	// be decoded are then skipped.
 	skipUndecodable bool
 	// onlyWithdrawals makes addRecord ignore intents and add only withdrawals.
 	onlyWithdrawals bool
 }
 
 func newIntentLog() *intentLog {
-	return &intentLog{intents: map[uuid.UUID][]store.Intent{}, withdrawn: map[uuid.UUID]bool{}}
+	return &intentLog{
+		intents: map[uuid.UUID][]store.Intent{}, withdrawn: map[uuid.UUID]bool{},
+		withdrawnOf: map[uuid.UUID][]uuid.UUID{},
+	}
 }
 
 func (l *intentLog) addRecord(i store.Intent, isWithdrawal bool) {
 	if isWithdrawal {
 		l.withdrawn[i.CallID] = true
+		l.withdrawnOf[i.CallRequestID] = append(l.withdrawnOf[i.CallRequestID], i.CallID)
 		return
 	}
 	if !l.onlyWithdrawals {
@@ -426,7 +433,11 @@ func (r *Reconciler) settleOpenIntents(
 		return err
 	}
 	for requests := range slices.Chunk(open, batchSize) {
-		settled, err := r.store.SettleIntents(ctx, server, slices.Concat(requests...))
+		var withdrawn []uuid.UUID
+		for _, intents := range requests {
+			withdrawn = append(withdrawn, found.withdrawnOf[intents[0].CallRequestID]...)
+		}
+		settled, err := r.store.SettleIntents(ctx, server, slices.Concat(requests...), withdrawn)
 		if err != nil {
 			return err
 		}

@@ -173,6 +173,22 @@ func (w *fixture) publishForTwoTrunks(i store.Intent, instance uuid.UUID) {
 	w.insertFence(refused)
 }
 
+// publishAfterAnotherFence publishes two intents of one request for two processes. The database has
+// only the fence of the first intent. The first intent is not withdrawn.
+func (w *fixture) publishAfterAnotherFence(i store.Intent) {
+	w.Helper()
+	earlier := otherIntent(i)
+	w.enqueue(i)
+	w.publish(earlier, i)
+	w.insertFence(earlier)
+}
+
+func (w *fixture) insertLeg(i store.Intent) {
+	w.Helper()
+	w.exec(`INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
+		VALUES ($1, $1, false, '', '', $1)`, i.CallID)
+}
+
 func (w *fixture) insertFence(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sim', $3)`,
@@ -346,11 +362,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.insertInstance(stale)
 				w.publish(i, stale)
 			},
-			meanwhile: func(w *fixture, i store.Intent) {
-				w.exec(`INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
-					VALUES ($1, $1, false, '', '', $1)`, i.CallID)
-			},
-			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+			meanwhile: func(w *fixture, i store.Intent) { w.insertLeg(i) },
+			want:      outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name: "the database has the fence of a later intent of the same process",
@@ -396,12 +409,29 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 2},
 		},
 		{
-			name: "the database has a fence of another process",
+			name: "the database has only the fence of another process, which released the request",
 			before: func(w *fixture, i store.Intent) {
 				w.publishForTwoTrunks(i, uuid.Must(uuid.NewV7()))
 				w.insertInstance(i)
 			},
+			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 2},
+		},
+		{
+			name: "the database has only the fence of another process, whose intent is not withdrawn",
+			before: func(w *fixture, i store.Intent) {
+				w.publishAfterAnotherFence(i)
+				w.insertInstance(i)
+			},
 			want: outcome{State: "dialing", Fences: 1},
+		},
+		{
+			name: "the database has only the fence of another process, and the SIP leg is live",
+			before: func(w *fixture, i store.Intent) {
+				w.publishAfterAnotherFence(i)
+				w.insertInstance(i)
+			},
+			meanwhile: func(w *fixture, i store.Intent) { w.insertLeg(i) },
+			want:      outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 2},
 		},
 		{
 			name: "the request ended before the failover",
@@ -458,7 +488,7 @@ func TestSettleIntents_OnlyTheFirstOfTwoDialersSettlesThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []store.Settled{{Failed: 1}, {}} {
-		settled, err := w.store.SettleIntents(t.Context(), state.Server, []store.Intent{i})
+		settled, err := w.store.SettleIntents(t.Context(), state.Server, []store.Intent{i}, nil)
 		if err != nil {
 			t.Fatalf("SettleIntents = %v", err)
 		}

@@ -178,13 +178,17 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
-// voidRefused makes a call void that has a fence and was refused by a trunk. The database has lost
-// the fence for the next trunk, but not its intent in Kafka. The call over the next trunk replaces
-// the void call.
-const voidRefused = `
+// voidEarlier makes an earlier call of the request void, because its attempt is over and no phone
+// rang. The database has lost that, and the fence of a later call, whose intent was published. The
+// later call replaces the void call. One of three conditions shows that the attempt is over:
+//   - The intent of the earlier call is withdrawn.
+//   - The process of the later call is the process of the earlier call.
+//   - The later call has a live SIP leg, and the earlier call was not restored.
+const voidEarlier = `
 UPDATE calls c SET status = 'void', ended_at = now(), variables = NULL
 WHERE c.call_request_id = @call_request_id AND c.call_id <> @call_id AND c.status = 'fenced' AND c.ended_at IS NULL
-	AND EXISTS (SELECT FROM fences f WHERE f.call_id = c.call_id AND f.instance_id = @instance_id)`
+	AND (c.call_id = ANY (@withdrawn::uuid[]) OR @has_leg::boolean AND c.version < @version
+		OR EXISTS (SELECT FROM fences f WHERE f.call_id = c.call_id AND f.instance_id = @instance_id))`
 
 const failRequest = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds,
@@ -219,14 +223,17 @@ type Settled struct {
 // intents of dead processes. So a call that was not dialed cannot replace a live call. Within these
 // three groups, the order of intents is kept.
 //
-// If the request has the state dialing because the same process had fenced a call over another
-// trunk, the call of the intent replaces that call. Any other request that is not queued stays
-// unchanged.
+// If the request has the state dialing because of an earlier call, and the attempt of that call is
+// over, the call of the intent replaces the earlier call. withdrawn contains the calls of these
+// requests whose intents are withdrawn. Any other request that is not queued stays unchanged. If the
+// call of such an intent is live, its process hangs it up.
 //
-// SettleIntents changes nothing and returns ErrServerChanged if the database server has another
-// identity. It changes nothing and returns ErrReconciled if the server is already reconciled,
-// because the requests can have been queued again or dialed since then.
-func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
+// SettleIntents changes nothing in two cases. It returns ErrServerChanged if the database server
+// has another identity. It returns ErrReconciled if the server is already reconciled, because the
+// requests can have been queued again or dialed since then.
+func (s *Store) SettleIntents(
+	ctx context.Context, server string, intents []Intent, withdrawn []uuid.UUID,
+) (settled Settled, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		settled = Settled{}
 		if err := lockReconciliation(ctx, tx, server); err != nil {
@@ -244,7 +251,7 @@ func (s *Store) SettleIntents(ctx context.Context, server string, intents []Inte
 			return err
 		}
 		for _, one := range ordered {
-			if err := s.settleIntent(ctx, tx, one.Intent, one.alive, &settled); err != nil {
+			if err := s.settleIntent(ctx, tx, one, withdrawn, &settled); err != nil {
 				return fmt.Errorf("request %s: %w", one.CallRequestID, err)
 			}
 		}
@@ -314,19 +321,19 @@ func (s *Store) intentArgs(i Intent) pg.Args {
 	}
 }
 
-// settleIntent inserts the fence and the call of one intent again. alive is true if the process of
-// the intent is alive and the call can be live.
-func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive bool, settled *Settled) error {
-	args := s.intentArgs(i)
-	args["alive"] = alive
+func (s *Store) settleIntent(
+	ctx context.Context, tx pgx.Tx, i openIntent, withdrawn []uuid.UUID, settled *Settled,
+) error {
+	args := s.intentArgs(i.Intent)
+	args["alive"], args["has_leg"], args["withdrawn"] = i.alive, i.hasLeg, withdrawn
 	state, err := pg.Value[dialqueue.State](ctx, tx, lockRequest, args)
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {
 		return fmt.Errorf("lock request: %w", err)
 	}
 	if err == nil && state != dialqueue.Queued {
-		voided, err := tx.Exec(ctx, voidRefused, args)
+		voided, err := tx.Exec(ctx, voidEarlier, args)
 		if err != nil {
-			return fmt.Errorf("void refused call: %w", err)
+			return fmt.Errorf("void earlier call: %w", err)
 		}
 		if voided.RowsAffected() == 0 {
 			return nil
@@ -336,7 +343,7 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, alive boo
 	switch {
 	case err != nil:
 		return err
-	case restored && alive:
+	case restored && i.alive:
 		settled.Restored++
 		return nil
 	case restored:

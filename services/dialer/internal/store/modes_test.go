@@ -211,7 +211,7 @@ func TestSettleIntents_SettlesAnIntentOfTheOtherMode(t *testing.T) {
 			MaxCallSeconds: 60, At: time.Now(),
 		}
 	}
-	settled, err := m.all.SettleIntents(t.Context(), server.Server, []store.Intent{intents["sip"], intents["test"]})
+	settled, err := m.all.SettleIntents(t.Context(), server.Server, []store.Intent{intents["sip"], intents["test"]}, nil)
 	if err != nil {
 		t.Fatalf("SettleIntents = %v, want nil", err)
 	}
