@@ -183,6 +183,17 @@ func (w *fixture) publishAfterAnotherFence(i store.Intent) {
 	w.insertFence(earlier)
 }
 
+// The erasure must wait for the reconciliation.
+func (w *fixture) erase(i store.Intent) {
+	w.Helper()
+	err := pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
+		return w.store.EraseRequest(w.Context(), tx, i.CallRequestID, store.Erasure{ID: uuid.New(), WorkspaceID: i.WorkspaceID})
+	})
+	if !errors.Is(err, store.ErrServerChanged) {
+		w.Errorf("EraseRequest before the reconciliation = %v, want ErrServerChanged", err)
+	}
+}
+
 func (w *fixture) insertLeg(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
@@ -281,6 +292,16 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.inAnotherCall(i)
 			},
 			want: outcome{State: "failed", Failed: 1},
+		},
+		{
+			name: "the process is alive, and the erasure of the person arrives before the reconciliation",
+			before: func(w *fixture, i store.Intent) {
+				w.enqueue(i)
+				w.publish(i)
+				w.insertInstance(i)
+			},
+			meanwhile: func(w *fixture, i store.Intent) { w.erase(i) },
+			want:      outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name:   "the intent was withdrawn before the failover",

@@ -43,9 +43,15 @@ UPDATE dial_queue SET variables = NULL
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND variables IS NOT NULL`
 
 // EraseRequest erases a request and its calls. A queued request ends as blocked. A live call keeps
-// the data that its agent needs until the call ends. An unknown request is ignored. A repeated call
-// of EraseRequest has no further effect.
+// the data that its agent needs until the call ends. EraseRequest can be repeated, and it ignores
+// an unknown request.
+//
+// On a database server that is not reconciled, EraseRequest returns ErrServerChanged. A request that
+// is queued on such a server can have a live call, which the reconciliation inserts again.
 func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Erasure) error {
+	if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {
+		return fmt.Errorf("erase request %s: %w", id, err)
+	}
 	args := pg.Args{"call_request_id": id, "workspace_id": e.WorkspaceID}
 	at, err := pg.Value[time.Time](ctx, tx, blockErased, args)
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {
