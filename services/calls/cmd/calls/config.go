@@ -6,15 +6,15 @@ import (
 	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/recordingstore"
 	"ringfence.dev/services/calls/internal/callrequests"
-	"ringfence.dev/services/calls/internal/calls"
 	"ringfence.dev/services/calls/internal/peers"
+	"ringfence.dev/services/calls/internal/retention"
 )
 
 type Config struct {
 	app.Config
-	Peers   peers.Config
-	Intake  callrequests.Config
-	Keeping calls.RetentionConfig
+	Peers     peers.Config
+	Intake    callrequests.Config
+	Retention retention.Config
 	// Recordings contains the settings of the object storage for recordings. The dialer, which
 	// uploads the recordings, has the same settings.
 	Recordings recordingstore.Storage

@@ -9,11 +9,11 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/calls/internal/callrequests"
-	"ringfence.dev/services/calls/internal/calls"
 	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/consumer"
 	"ringfence.dev/services/calls/internal/httpapi"
 	"ringfence.dev/services/calls/internal/peers"
+	"ringfence.dev/services/calls/internal/retention"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -46,10 +46,10 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 		st, links, peers, relay.Wake,
 	)
 	return []service.Part{
-		{Name: "completion", Run: calls.NewCompletionJob(st, cfg.waits(), relay.Wake).Run},
+		{Name: "completion", Run: consumer.NewCompletionJob(st, cfg.waits(), relay.Wake).Run},
 		{Name: "republication", Run: callrequests.NewRepublishJob(st, cfg.RepublishAfter, relay.Wake, metrics).Run},
-		{Name: "retention", Run: calls.NewRetentionJob(st, cfg.Keeping).Run},
-		{Name: "erasure", Run: calls.NewErasureJob(st, relay.Wake).Run},
+		{Name: "retention", Run: retention.New(st, cfg.Retention).Run},
+		{Name: "erasure", Run: retention.NewErasureJob(st, relay.Wake).Run},
 		{Name: "key expiry", Run: callrequests.NewKeyExpiryJob(st, cfg.KeepKeys).Run},
 		rt.Consumer(records),
 		rt.HTTP(api.Handler(rt.Telemetry, rt.Keys)),

@@ -35,7 +35,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/services/calls/internal/callrequests"
-	"ringfence.dev/services/calls/internal/calls"
 	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/consumer"
 	"ringfence.dev/services/calls/internal/httpapi"
@@ -376,7 +375,7 @@ func (r *rig) request(id uuid.UUID) map[string]any {
 
 func (r *rig) complete() {
 	r.t.Helper()
-	if err := calls.NewCompletionJob(r.store, r.waits, func() {}).Once(r.t.Context()); err != nil {
+	if err := consumer.NewCompletionJob(r.store, r.waits, func() {}).Once(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -1,6 +1,4 @@
-// Package calls contains the background jobs of stored calls: delayed call.completed events,
-// erasure and retention.
-package calls
+package consumer
 
 import (
 	"context"

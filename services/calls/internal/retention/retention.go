@@ -1,4 +1,6 @@
-package calls
+// Package retention deletes call data: transcripts, calls and call requests after the retention
+// period of their workspace, and the data of erased persons.
+package retention
 
 import (
 	"context"
@@ -10,40 +12,40 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// RetentionConfig contains the retention periods for workspaces without their own setting.
-type RetentionConfig struct {
+// Config contains the retention periods for workspaces without their own setting.
+type Config struct {
 	Calls       time.Duration `env:"CALLS_KEEP" envDefault:"43848h" help:"retention period of call requests and calls of workspaces that set none, from their end; 43848h are five years"`
 	Transcripts time.Duration `env:"TRANSCRIPTS_KEEP" envDefault:"720h" help:"retention period of transcripts of workspaces that set none, from the end of the call"`
 }
 
 const (
-	retentionInterval = time.Hour
-	retentionBatch    = 500
-	// erasureRetention is the time for which the erasure counter of a phone number is kept. POST
+	interval  = time.Hour
+	batchSize = 500
+	// erasureCountPeriod is the time for which the erasure counter of a phone number is kept. POST
 	// /v1/calls compares the counter with its value at the pre-check a few seconds earlier, so an
 	// older counter is not needed.
-	erasureRetention = 45 * 24 * time.Hour
+	erasureCountPeriod = 45 * 24 * time.Hour
 )
 
-// RetentionJob deletes transcripts, calls and call requests that are older than the retention
+// Job deletes transcripts, calls and call requests that are older than the retention
 // period of their workspace (docs/reference/api/operator-api.md#retention-periods). The job deletes
 // in small batches, so that locks are short.
-type RetentionJob struct {
+type Job struct {
 	store *store.Store
-	cfg   RetentionConfig
+	cfg   Config
 }
 
-// NewRetentionJob returns a job with the default periods of cfg.
-func NewRetentionJob(st *store.Store, cfg RetentionConfig) *RetentionJob {
-	return &RetentionJob{store: st, cfg: cfg}
+// New returns a job with the default periods of cfg.
+func New(st *store.Store, cfg Config) *Job {
+	return &Job{store: st, cfg: cfg}
 }
 
 // Run runs the job until ctx ends. It always returns nil. Replicas can run it concurrently.
-func (w *RetentionJob) Run(ctx context.Context) error {
-	ticker := time.NewTicker(retentionInterval)
+func (j *Job) Run(ctx context.Context) error {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if err := w.Once(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		if err := j.Once(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			slog.ErrorContext(ctx, "expired call data not deleted", "error", err)
 		}
 		select {
@@ -55,18 +57,18 @@ func (w *RetentionJob) Run(ctx context.Context) error {
 }
 
 // Once runs one pass of the job: it deletes all data whose retention period ended before now.
-func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
-	if err := w.store.DeleteErasures(ctx, now.Add(-erasureRetention)); err != nil {
+func (j *Job) Once(ctx context.Context, now time.Time) error {
+	if err := j.store.DeleteErasures(ctx, now.Add(-erasureCountPeriod)); err != nil {
 		return err
 	}
 	var after uuid.UUID
 	for {
-		workspaces, err := w.store.Retentions(ctx, after)
+		workspaces, err := j.store.Retentions(ctx, after)
 		if err != nil || len(workspaces) == 0 {
 			return err
 		}
 		for _, retention := range workspaces {
-			if err := w.deleteOld(ctx, retention, now); err != nil {
+			if err := j.deleteOld(ctx, retention, now); err != nil {
 				return err
 			}
 		}
@@ -75,22 +77,22 @@ func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 }
 
 // deleteOld deletes the expired data of one workspace. It deletes calls before their requests.
-func (w *RetentionJob) deleteOld(ctx context.Context, retention store.Retention, now time.Time) error {
-	calls, transcripts := periodOrDefault(retention.CallsDays, w.cfg.Calls), periodOrDefault(retention.TranscriptsDays,
-		w.cfg.Transcripts)
+func (j *Job) deleteOld(ctx context.Context, retention store.Retention, now time.Time) error {
+	calls, transcripts := periodOrDefault(retention.CallsDays, j.cfg.Calls), periodOrDefault(retention.TranscriptsDays,
+		j.cfg.Transcripts)
 	for _, step := range []struct {
 		data   string
 		keep   time.Duration
 		delete func(context.Context, uuid.UUID, time.Time, int) (int64, error)
 	}{
-		{"transcripts", transcripts, w.store.DeleteTranscripts},
-		{"calls", calls, w.store.DeleteCalls},
-		{"requests", calls, w.store.DeleteRequests},
+		{"transcripts", transcripts, j.store.DeleteTranscripts},
+		{"calls", calls, j.store.DeleteCalls},
+		{"requests", calls, j.store.DeleteRequests},
 	} {
 		var all int64
-		for deleted := int64(retentionBatch); deleted == retentionBatch; {
+		for deleted := int64(batchSize); deleted == batchSize; {
 			var err error
-			if deleted, err = step.delete(ctx, retention.WorkspaceID, now.Add(-step.keep), retentionBatch); err != nil {
+			if deleted, err = step.delete(ctx, retention.WorkspaceID, now.Add(-step.keep), batchSize); err != nil {
 				return err
 			}
 			all += deleted

@@ -1,4 +1,4 @@
-package calls_test
+package retention_test
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
-	"ringfence.dev/services/calls/internal/calls"
+	"ringfence.dev/services/calls/internal/retention"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -45,7 +45,7 @@ func insertEndedCall(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at t
 	}
 }
 
-func TestRetentionJob_DeletesDataOlderThanItsRetentionPeriod(t *testing.T) {
+func TestJob_DeletesDataOlderThanItsRetentionPeriod(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st, now := store.New(pool), time.Now()
@@ -62,7 +62,7 @@ func TestRetentionJob_DeletesDataOlderThanItsRetentionPeriod(t *testing.T) {
 		insertEndedCall(t, pool, workspace, now.Add(-7*366*day), byte(10*of+9),
 			true) // a call that has not ended is never deleted
 	}
-	worker := calls.NewRetentionJob(st, calls.RetentionConfig{Calls: 5 * 366 * day, Transcripts: 30 * day})
+	job := retention.New(st, retention.Config{Calls: 5 * 366 * day, Transcripts: 30 * day})
 	for _, step := range []struct {
 		name                         string
 		workspace                    uuid.UUID
@@ -76,7 +76,7 @@ func TestRetentionJob_DeletesDataOlderThanItsRetentionPeriod(t *testing.T) {
 		{"default periods, six years later", standard, now.Add(6 * 366 * day), 1, 1, 1},
 	} {
 		for range 2 { // the second pass must delete nothing more
-			if err := worker.Once(t.Context(), step.at); err != nil {
+			if err := job.Once(t.Context(), step.at); err != nil {
 				t.Fatal(err)
 			}
 		}

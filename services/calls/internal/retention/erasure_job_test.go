@@ -1,4 +1,4 @@
-package calls_test
+package retention_test
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/calls/internal/calls"
 	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/consumer"
+	"ringfence.dev/services/calls/internal/retention"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -117,7 +117,7 @@ func (f *fixture) wantCount(what string, want int, sql string, args ...any) {
 func (f *fixture) runSteps(wantSteps int) {
 	f.Helper()
 	steps := 0
-	if err := calls.NewErasureJob(f.store, func() { steps++ }).Work(f.Context()); err != nil {
+	if err := retention.NewErasureJob(f.store, func() { steps++ }).Work(f.Context()); err != nil {
 		f.Fatalf("Work: %v", err)
 	}
 	if steps != wantSteps {
@@ -173,7 +173,7 @@ func (f *fixture) crashInStep(number string, beforeCrash func()) {
 	ctx, crash := context.WithCancel(f.Context())
 	defer crash()
 	ended := make(chan error, 1)
-	go func() { ended <- calls.NewErasureJob(f.store, func() {}).Work(ctx) }()
+	go func() { ended <- retention.NewErasureJob(f.store, func() {}).Work(ctx) }()
 	ticks := time.NewTicker(5 * time.Millisecond)
 	defer ticks.Stop()
 	for waits := false; !waits; {

@@ -1,4 +1,4 @@
-package calls
+package retention
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// pollInterval is the time between two searches for due erasure steps.
-const pollInterval = time.Second
+// erasureInterval is the time between two searches for due erasure steps.
+const erasureInterval = time.Second
 
 // ErasureJob runs all steps of an erasure except the first one, which runs in the consumer's
 // transaction. Each step is a short transaction that also stores the progress. So an erasure
@@ -27,7 +27,7 @@ func NewErasureJob(st *store.Store, wake func()) *ErasureJob {
 
 // Run runs the job until ctx ends. It always returns nil.
 func (j *ErasureJob) Run(ctx context.Context) error {
-	ticker := time.NewTicker(pollInterval)
+	ticker := time.NewTicker(erasureInterval)
 	defer ticker.Stop()
 	for {
 		if err := j.Work(ctx); err != nil && ctx.Err() == nil {
