@@ -3,12 +3,13 @@ package main
 import (
 	"ringfence.dev/libs/app"
 	"ringfence.dev/services/contacts-compliance/internal/consentlog"
+	"ringfence.dev/services/contacts-compliance/internal/retention"
 )
 
 // Config contains the environment variables of contacts-compliance.
 type Config struct {
 	app.Config
-	Retention consentlog.RetentionConfig
+	Retention retention.Config
 	HeadLog   consentlog.HeadLogConfig
 
 	ConsentKeys []string `env:"CONSENT_KEYS" envSeparator:"," help:"keys that sign the consent records, as <id>=<base64 of 32 bytes or more>,…; the first signs, all verify; if empty, a key is derived from SIGNING_KEY"`

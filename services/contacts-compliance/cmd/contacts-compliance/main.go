@@ -18,8 +18,10 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/consentlog"
 	"ringfence.dev/services/contacts-compliance/internal/consumer"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
+	"ringfence.dev/services/contacts-compliance/internal/erasure"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
 	"ringfence.dev/services/contacts-compliance/internal/imports"
+	"ringfence.dev/services/contacts-compliance/internal/retention"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
@@ -78,8 +80,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	return []service.Part{
 		rt.Consumer(records),
-		{Name: "erasure repeater", Run: consumer.NewErasureRepeatJob(st, relay.Wake, metrics).Run},
-		{Name: "retention", Run: consentlog.NewRetentionJob(st, archived, cfg.Retention).Run},
+		{Name: "erasure republication", Run: erasure.NewRepublishJob(st, relay.Wake, metrics).Run},
+		{Name: "retention", Run: retention.New(st, archived, cfg.Retention).Run},
 		{Name: "importer", Run: importer.Run},
 		{Name: "consent head log", Run: consentlog.NewHeadLog(archived, chains, cfg.HeadLog, metrics).Run},
 		rt.HTTP(api),

@@ -1,5 +1,5 @@
-// Package consentlog keeps the consent records verifiable: it writes the head log, verifies the
-// chains, and drops old monthly partitions.
+// Package consentlog keeps the consent records verifiable: it writes the head log and verifies the
+// chains.
 package consentlog
 
 import (

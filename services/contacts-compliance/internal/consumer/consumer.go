@@ -1,14 +1,11 @@
 // Package consumer applies events of other services: reports about erasures, and the calling
-// policies of workspaces. It also publishes an erasure again until every service has reported that
-// its data is erased. Store.Erase of package store erases the data of this service.
+// policies of workspaces.
 package consumer
 
 import (
 	"context"
 	"errors"
-	"log/slog"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/apierr"
@@ -16,6 +13,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
+	"ringfence.dev/services/contacts-compliance/internal/erasure"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -31,7 +29,7 @@ func New(st *store.Store, packs countryrules.Library) *Consumer {
 
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
-		kafka.ErasureReports.Name: inbox.Each(c.onReport, nil),
+		kafka.ErasureReports.Name: inbox.Each(c.onErasureReport, nil),
 		kafka.Workspaces.Name:     inbox.Each(c.onWorkspace, nil),
 	}
 }
@@ -59,36 +57,6 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	return err
 }
 
-func (c *Consumer) onReport(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
-	var report eventv1.ErasureReport
-	if err := rec.Decode(&report); err != nil {
-		return err
-	}
-	done := report.GetStepDone()
-	if done == nil {
-		return kafka.Parkf("erasure report %T is newer than this build", report.GetEvent())
-	}
-	step := store.Step{Service: report.GetService(), Ref: done.GetRef(), Done: !done.GetMore(), Services: []string{},
-		Refs: []string{}}
-	var err error
-	if step.ErasureID, err = uuid.Parse(report.GetErasureId()); err != nil {
-		return kafka.Parkf("erasure_id: %w", err)
-	}
-	if step.WorkspaceID, err = uuid.Parse(report.GetWorkspaceId()); err != nil {
-		return kafka.Parkf("workspace_id: %w", err)
-	}
-	if step.Service == "" {
-		return kafka.Parkf("the report on erasure %s has no service", step.ErasureID)
-	}
-	for _, next := range done.GetNext() {
-		step.Services, step.Refs = append(step.Services, next.GetService()), append(step.Refs, next.GetRef())
-	}
-	finished, err := c.store.ApplyStep(ctx, tx, step)
-	switch {
-	case errors.Is(err, store.ErrNoErasure), errors.Is(err, store.ErrErasureDone):
-		return kafka.Skipf("apply report on erasure %s: %v", step.ErasureID, err)
-	case err == nil && finished:
-		slog.InfoContext(ctx, "erasure finished", "erasure_id", step.ErasureID)
-	}
-	return err
+func (c *Consumer) onErasureReport(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
+	return erasure.ApplyReport(ctx, c.store, tx, rec)
 }

@@ -10,14 +10,14 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/contacts-compliance/internal/consentchain"
-	"ringfence.dev/services/contacts-compliance/internal/consentlog"
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
+	"ringfence.dev/services/contacts-compliance/internal/retention"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
 // After a month was dropped, each chain starts after its last dropped row. Months that ended less
 // than five years ago are not dropped.
-func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
+func TestVerify_ReportsNoBreakAfterAMonthWasDropped(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	now, err := r.archive.Now(t.Context())
@@ -55,10 +55,10 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 	r.writeHeadLog()
 	r.requireIntact()
 	// the job uses five years, because the configured period is shorter
-	pruner := consentlog.NewRetentionJob(r.store, r.archive,
-		consentlog.RetentionConfig{Records: time.Hour, Decisions: time.Hour})
+	job := retention.New(r.store, r.archive,
+		retention.Config{Records: time.Hour, Decisions: time.Hour})
 	for range 2 {
-		if err := pruner.RotateMonths(t.Context(), now); err != nil {
+		if err := job.RotateMonths(t.Context(), now); err != nil {
 			t.Fatal(err)
 		}
 		var left int
@@ -88,7 +88,7 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 // A person with access to the database can create an old month with copies of recent rows, or
 // replace the SQL function oldest_month. In these cases the job must not sign a new start of the
 // chain, because verify could no longer detect missing rows.
-func TestRotateMonths_RefusesAMonthWithInvalidRows(t *testing.T) {
+func TestVerify_FindsRowsMissingAfterARefusedDrop(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string][]string{
 		"an old month with one copied row": {
@@ -121,7 +121,7 @@ func TestRotateMonths_RefusesAMonthWithInvalidRows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := consentlog.NewRetentionJob(r.store, r.archive, consentlog.RetentionConfig{}).RotateMonths(t.Context(),
+			if err := retention.New(r.store, r.archive, retention.Config{}).RotateMonths(t.Context(),
 				now.AddDate(40, 0, 0)); !errors.Is(err, store.ErrMonthKept) {
 				t.Errorf("RotateMonths = %v, want ErrMonthKept", err)
 			}
