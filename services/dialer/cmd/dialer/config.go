@@ -14,10 +14,10 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/live"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
-	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/replicas"
+	"ringfence.dev/services/dialer/internal/retention"
 	"ringfence.dev/services/dialer/internal/summary"
 )
 
@@ -63,12 +63,12 @@ func (c Config) validate() error {
 	// The row of a call request is deleted after RowPeriod, and Kafka can deliver the request again
 	// later. By then the request must be older than QUEUE_LIMIT, so that it is not dialed again (ADR
 	// 12).
-	if c.QueueLimit <= 0 || c.QueueLimit >= calls.RowPeriod {
+	if c.QueueLimit <= 0 || c.QueueLimit >= retention.RowPeriod {
 		return fmt.Errorf(
 			"QUEUE_LIMIT (%s) must be longer than zero and shorter than %gh: the rows of ended requests are "+
 				"deleted after that time, and a request that arrives again would be dialed twice. Set a shorter QUEUE_LIMIT",
 			c.QueueLimit,
-			calls.RowPeriod.Hours(),
+			retention.RowPeriod.Hours(),
 		)
 	}
 	return nil

@@ -26,6 +26,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/peers"
+	"ringfence.dev/services/dialer/internal/retention"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
@@ -150,8 +151,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "fence review", Run: dialer.Review},
 		{Name: "long calls", Run: dial.NewLongCallsJob(st).Run},
 		{Name: "recovery", Run: recoverer.Run},
-		{Name: "retention", Run: calls.NewRetentionJob(st).Run},
-		{Name: "erasure", Run: calls.NewErasureJob(st).Run},
+		{Name: "retention", Run: retention.New(st).Run},
+		{Name: "erasure", Run: retention.NewErasureJob(st).Run},
 		{Name: "replica report", Run: replicaJob.Run},
 		{Name: "queue metrics", Run: dial.NewQueueMetrics(pool, trunk.trunkLimit, tel.Metrics).Run},
 		{Name: "model retirement", Run: agent.NewRetirementMonitor(st.AgentModels, cfg.configuredModels(), tel.Metrics).Run},

@@ -1,6 +1,6 @@
 // Package calls changes stored calls. It applies the events of carriers, answers inbound calls,
-// ends the calls of dead processes, reports opt-outs, and deletes or erases old data. Package
-// callstate defines the states of a call.
+// ends the calls of dead processes, and reports opt-outs. Package callstate defines the states of a
+// call.
 package calls
 
 import (

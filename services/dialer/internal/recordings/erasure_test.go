@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/dialer/internal/calls"
+	"ringfence.dev/services/dialer/internal/retention"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
@@ -108,7 +108,7 @@ func TestRecorder_ErasureDeletesTheRecordingOfACaller(t *testing.T) {
 			func(tx pgx.Tx) error { return r.store.OrderErasure(t.Context(), tx, "+14155550177", e) }); err != nil {
 			t.Fatal(err)
 		}
-		if err := calls.NewErasureJob(r.store).Work(t.Context()); err != nil {
+		if err := retention.NewErasureJob(r.store).Work(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

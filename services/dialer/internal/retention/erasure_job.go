@@ -1,4 +1,4 @@
-package calls
+package retention
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 const (
 	// pollInterval is the pause after a search that found no work.
-	pollInterval = time.Second
+	erasureInterval = time.Second
 	// maxCallsPerStep is the number of calls that one step erases. It limits the number of locks in a
 	// transaction, and the size of a report.
 	maxCallsPerStep = 200
@@ -26,7 +26,7 @@ func NewErasureJob(st *store.Store) *ErasureJob { return &ErasureJob{store: st} 
 
 // Run carries out erasures until ctx ends.
 func (j *ErasureJob) Run(ctx context.Context) error {
-	ticker := time.NewTicker(pollInterval)
+	ticker := time.NewTicker(erasureInterval)
 	defer ticker.Stop()
 	for {
 		if err := j.Work(ctx); err != nil && ctx.Err() == nil {

@@ -1,4 +1,4 @@
-package calls_test
+package retention_test
 
 import (
 	"testing"
@@ -10,11 +10,11 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
-	"ringfence.dev/services/dialer/internal/calls"
+	"ringfence.dev/services/dialer/internal/retention"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestRetentionJob_DeletesTranscriptsADayAfterTheEnd(t *testing.T) {
+func TestJob_DeletesTranscriptsADayAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
 		t,
@@ -34,7 +34,7 @@ func TestRetentionJob_DeletesTranscriptsADayAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	job := calls.NewRetentionJob(store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{}))
+	job := retention.New(store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{}))
 	for _, step := range []struct {
 		at   time.Time
 		want int

@@ -1,4 +1,6 @@
-package calls
+// Package retention deletes old calls, requests and transcripts, and the inbound calls of erased
+// persons. Package recordings deletes recordings.
+package retention
 
 import (
 	"context"
@@ -22,21 +24,21 @@ const (
 	// passInterval is the pause between two passes over all old rows. A pass is expensive, because it
 	// also reads the keys of the rows that are kept for their recordings.
 	passInterval = 6 * time.Hour
-	batch        = 500
+	batchSize    = 500
 )
 
-// RetentionJob deletes a transcript one day after the end of its call, and a row after RowPeriod
+// Job deletes a transcript one day after the end of its call, and a row after RowPeriod
 // (ADR 12). Every replica runs the job for all rows.
-type RetentionJob struct {
+type Job struct {
 	store    *store.Store
 	lastPass time.Time // time of the last pass over the rows
 }
 
-// NewRetentionJob returns a job that deletes old data from the store.
-func NewRetentionJob(st *store.Store) *RetentionJob { return &RetentionJob{store: st} }
+// New returns a job that deletes old data from the store.
+func New(st *store.Store) *Job { return &Job{store: st} }
 
 // Run deletes old data until ctx ends.
-func (j *RetentionJob) Run(ctx context.Context) error {
+func (j *Job) Run(ctx context.Context) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -52,20 +54,20 @@ func (j *RetentionJob) Run(ctx context.Context) error {
 }
 
 // Delete deletes all rows and transcripts that are old enough at the time now, in batches.
-func (j *RetentionJob) Delete(ctx context.Context, now time.Time) error {
+func (j *Job) Delete(ctx context.Context, now time.Time) error {
 	for {
-		deleted, err := j.store.ForgetSpoken(ctx, now.Add(-transcriptPeriod), batch)
+		deleted, err := j.store.ForgetSpoken(ctx, now.Add(-transcriptPeriod), batchSize)
 		if err != nil {
 			return err
 		}
-		if deleted < batch {
+		if deleted < batchSize {
 			break
 		}
 	}
 	if now.Sub(j.lastPass) < passInterval {
 		return nil
 	}
-	deleted, err := j.store.DeleteEnded(ctx, now.Add(-RowPeriod), batch)
+	deleted, err := j.store.DeleteEnded(ctx, now.Add(-RowPeriod), batchSize)
 	if err != nil {
 		return err
 	}
