@@ -1,5 +1,5 @@
-// Package deliveries defines webhook deliveries and their attempts: ids, states, the retry
-// schedule, and the signed headers of a request. It does no I/O.
+// Package deliveries defines webhook deliveries and their attempts: ids, states, and the signed
+// headers of a request. It does no I/O.
 package deliveries
 
 import (

@@ -21,6 +21,7 @@ import (
 
 	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+	"ringfence.dev/services/webhook-dispatcher/internal/retryschedule"
 )
 
 // ClientConfig is the configuration of Client.
@@ -157,7 +158,7 @@ func (c *Client) Send(ctx context.Context, w deliveries.Work) (response deliveri
 	_, _ = io.CopyN(io.Discard, resp.Body, maxRead-maxExcerpt)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		response.Failure = deliveries.BadStatus
-		response.RetryAfter = deliveries.RetryAfter(resp.StatusCode, resp.Header.Get("Retry-After"), start)
+		response.RetryAfter = retryschedule.RetryAfter(resp.StatusCode, resp.Header.Get("Retry-After"), start)
 	}
 	return response
 }

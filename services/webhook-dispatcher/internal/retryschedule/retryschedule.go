@@ -1,4 +1,5 @@
-package deliveries
+// Package retryschedule computes when a failed webhook attempt is repeated. It does no I/O.
+package retryschedule
 
 import (
 	"errors"
