@@ -62,7 +62,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	parts := []service.Part{
 		{Name: "peers", Run: func(ctx context.Context) error { <-ctx.Done(); peers.Close(); return nil }},
 		{Name: "certificate", Run: parsed.certificate.Run},
-		{Name: "retention", Run: auth.NewRetentionJob(st).Run},
+		{Name: "expiry", Run: auth.NewExpiryJob(st).Run},
 		{Name: "admin", Run: admin.Run},
 		{Name: "public", Run: public.Run},
 	}

@@ -167,7 +167,7 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 	}
 
 	// If a gateway is killed before it has stored the outcome of a change, the intent remains in
-	// the database. The retention job of any replica then writes one audit entry for the intent.
+	// the database. The expiry job of any replica then writes one audit entry for the intent.
 	workspaceID := uuid.MustParse(id)
 	intent := audit.Intent{ID: uuid.Must(uuid.NewV7()), Operator: "ada",
 		Actor:       audit.Actor{Type: audit.Operator, ID: "ada", Name: "ada"},
@@ -176,19 +176,19 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 	if err := r.store.Intend(t.Context(), intent); err != nil {
 		t.Fatal(err)
 	}
-	sweeper := auth.NewRetentionJob(r.store)
-	if err := sweeper.Once(t.Context(), time.Hour); err != nil {
-		t.Fatalf("a new intent was deleted: Sweep: %v", err)
+	job := auth.NewExpiryJob(r.store)
+	if err := job.Once(t.Context(), time.Hour); err != nil {
+		t.Fatalf("a new intent was deleted: Once: %v", err)
 	} else if got := r.count("audit_intents"); got != 1 {
 		t.Fatalf(`a new intent was deleted: r.count("audit_intents") = %v, want 1`, got)
 	}
 	for range 2 {
-		if err := sweeper.Once(t.Context(), 0); err != nil {
+		if err := job.Once(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := r.store.Conclude(t.Context(), audit.Entry{Intent: intent, Outcome: audit.Unknown}); err != nil {
-		t.Errorf("Conclude after the sweep = %v, want nothing", err)
+		t.Errorf("Conclude after the job = %v, want nothing", err)
 	}
 	entries := r.audit(id)
 	if entries[0].ID != intent.ID {

@@ -9,27 +9,27 @@ import (
 )
 
 const (
-	retentionInterval = 15 * time.Second
+	expiryInterval = 15 * time.Second
 	// maxChangeTime is longer than the duration of any forwarded change. So an intent that is older
 	// belongs to a change that was interrupted.
 	maxChangeTime = time.Minute
 )
 
-// RetentionJob is a background job. It writes the missing audit entries of interrupted changes. It
-// deletes expired rate-limit counters, sessions and sign-ins. Replicas can run it concurrently.
-type RetentionJob struct{ store *store.Store }
+// ExpiryJob is a background job. It deletes expired rate-limit counters, sessions and sign-ins. It
+// also writes the missing audit entries of interrupted changes. Replicas can run it concurrently.
+type ExpiryJob struct{ store *store.Store }
 
-// NewRetentionJob returns a job.
-func NewRetentionJob(st *store.Store) *RetentionJob { return &RetentionJob{st} }
+// NewExpiryJob returns a job.
+func NewExpiryJob(st *store.Store) *ExpiryJob { return &ExpiryJob{st} }
 
 // Run runs the job until ctx ends. After an error it logs the error and continues at the next
 // interval. It always returns nil.
-func (j *RetentionJob) Run(ctx context.Context) error {
-	tick := time.NewTicker(retentionInterval)
+func (j *ExpiryJob) Run(ctx context.Context) error {
+	tick := time.NewTicker(expiryInterval)
 	defer tick.Stop()
 	for {
 		if err := j.Once(ctx, maxChangeTime); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "retention job failed", "error", err)
+			slog.WarnContext(ctx, "expired sessions, sign-ins and rate limits not deleted", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -41,7 +41,7 @@ func (j *RetentionJob) Run(ctx context.Context) error {
 
 // Once runs one pass of the job. For each intent that is older than minAge, it writes an audit
 // entry with the outcome unknown.
-func (j *RetentionJob) Once(ctx context.Context, minAge time.Duration) error {
+func (j *ExpiryJob) Once(ctx context.Context, minAge time.Duration) error {
 	unknown, err := j.store.ConcludeOldIntents(ctx, minAge)
 	if err != nil {
 		return err
