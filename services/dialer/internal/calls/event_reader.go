@@ -23,18 +23,18 @@ const (
 // replica reads at a time. The transaction that applies events also stores the position in the
 // stream.
 type EventReader struct {
-	store *store.Store
-	feed  carrier.EventStream
-	calls *Applier
+	store  *store.Store
+	stream carrier.EventStream
+	calls  *Applier
 	// position is the position after the last committed batch of events. If nil, the position must be
 	// read from the database. Only Run uses it.
-	position *store.FeedPosition
+	position *store.StreamPosition
 }
 
 // NewEventReader returns a reader of the given event stream. The reader passes the events to the
 // Applier.
-func NewEventReader(st *store.Store, feed carrier.EventStream, to *Applier) *EventReader {
-	return &EventReader{store: st, feed: feed, calls: to}
+func NewEventReader(st *store.Store, stream carrier.EventStream, to *Applier) *EventReader {
+	return &EventReader{store: st, stream: stream, calls: to}
 }
 
 // Run reads and applies events until ctx ends.
@@ -58,21 +58,21 @@ func (r *EventReader) Run(ctx context.Context) error {
 // readBatch reads and applies one batch of events. The commit extends the reader's lease. It fails
 // if another replica has become the reader.
 func (r *EventReader) readBatch(ctx context.Context) (isReader bool, err error) {
-	var place store.FeedPosition
+	var place store.StreamPosition
 	if r.position != nil {
 		place, r.position = *r.position, nil
-	} else if place, isReader, err = r.store.ReadFeed(ctx, r.feed.Name()); err != nil || !isReader {
+	} else if place, isReader, err = r.store.ClaimEventStream(ctx, r.stream.Name()); err != nil || !isReader {
 		return isReader, err
 	}
-	batch, err := r.feed.Events(ctx, place.Cursor, longPoll)
+	batch, err := r.stream.Events(ctx, place.Cursor, longPoll)
 	if err != nil {
 		return true, err
 	}
-	next := store.FeedPosition{Feed: batch.Feed, Cursor: place.Cursor}
+	next := store.StreamPosition{Stream: batch.Stream, Cursor: place.Cursor}
 	switch {
 	// The carrier has lost its events, so the reader must start at the beginning of the new stream.
-	case place.Feed != batch.Feed && place.Cursor > 0:
-		slog.WarnContext(ctx, "carrier started a new event stream", "carrier", r.feed.Name())
+	case place.Stream != batch.Stream && place.Cursor > 0:
+		slog.WarnContext(ctx, "carrier started a new event stream", "carrier", r.stream.Name())
 		next.Cursor, batch.Events = 0, nil
 	case len(batch.Events) > 0:
 		next.Cursor = batch.Events[len(batch.Events)-1].Seq
@@ -80,7 +80,7 @@ func (r *EventReader) readBatch(ctx context.Context) (isReader bool, err error) 
 	if next == place {
 		return true, nil
 	}
-	if err := r.calls.Apply(ctx, r.store.MoveFeed(r.feed.Name(), place, next), batch.Events); err != nil {
+	if err := r.calls.Apply(ctx, r.store.MoveStreamPosition(r.stream.Name(), place, next), batch.Events); err != nil {
 		return true, err
 	}
 	r.position = &next

@@ -25,24 +25,24 @@ import (
 
 const lease = time.Minute
 
-type feed struct {
+type fakeStream struct {
 	carrier.Carrier
 	name   string
 	events []carrier.Event
 	known  map[uuid.UUID]carrier.CallStatus
 }
 
-func (f *feed) Name() string { return "sim" }
+func (f *fakeStream) Name() string { return "sim" }
 
-func (f *feed) Events(_ context.Context, after int64, _ time.Duration) (carrier.Batch, error) {
+func (f *fakeStream) Events(_ context.Context, after int64, _ time.Duration) (carrier.Batch, error) {
 	from := slices.IndexFunc(f.events, func(e carrier.Event) bool { return e.Seq > after })
 	if from < 0 {
 		from = len(f.events)
 	}
-	return carrier.Batch{Feed: f.name, Events: f.events[from:]}, nil
+	return carrier.Batch{Stream: f.name, Events: f.events[from:]}, nil
 }
 
-func (f *feed) Find(_ context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+func (f *fakeStream) Find(_ context.Context, id uuid.UUID) (carrier.CallStatus, error) {
 	known, found := f.known[id]
 	if !found {
 		return carrier.CallStatus{}, carrier.ErrUnknownCall
@@ -53,7 +53,7 @@ func (f *feed) Find(_ context.Context, id uuid.UUID) (carrier.CallStatus, error)
 type readerFixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
-	feed   *feed
+	stream *fakeStream
 	callID uuid.UUID
 	begun  time.Time
 }
@@ -62,7 +62,7 @@ func newReaderFixture(t *testing.T) *readerFixture {
 	t.Helper()
 	r := &readerFixture{
 		t: t, callID: uuid.Must(uuid.NewV7()), begun: time.Now().UTC().Truncate(time.Second),
-		feed: &feed{name: "a", known: map[uuid.UUID]carrier.CallStatus{}},
+		stream: &fakeStream{name: "a", known: map[uuid.UUID]carrier.CallStatus{}},
 		pool: pgtest.New(
 			t,
 			"dialer",
@@ -92,21 +92,21 @@ func (r *readerFixture) store() *store.Store {
 
 func (r *readerFixture) reader() *EventReader {
 	st := r.store()
-	return NewEventReader(st, r.feed, NewApplier(st, nil, nil))
+	return NewEventReader(st, r.stream, NewApplier(st, nil, nil))
 }
 
 func (r *readerFixture) add(id uuid.UUID, kind carrier.Kind, seconds int) {
 	dialed := r.begun
 	e := carrier.Event{
 		Seq: int64(
-			len(r.feed.events) + 1,
+			len(r.stream.events) + 1,
 		), At: r.begun.Add(time.Duration(seconds) * time.Second), Kind: kind, CallID: id,
 		From: "+15005550006", To: "+14155550101", DialedAt: &dialed,
 	}
 	if kind == carrier.Ended {
 		e.Cause = callstate.NormalClearing
 	}
-	r.feed.events = append(r.feed.events, e)
+	r.stream.events = append(r.stream.events, e)
 }
 
 func (r *readerFixture) mustRead(reader *EventReader) {
@@ -254,7 +254,7 @@ func TestEventReader_ReadsANewStreamFromItsBeginning(t *testing.T) {
 	r.add(r.callID, carrier.Ringing, 1)
 	r.add(r.callID, carrier.Ringing, 1)
 	r.mustRead(reader)
-	r.feed.name, r.feed.events = "b", nil
+	r.stream.name, r.stream.events = "b", nil
 	r.add(r.callID, carrier.Answered, 2)
 	r.mustRead(reader)
 	r.wantCursor(0)

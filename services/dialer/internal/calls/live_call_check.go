@@ -67,7 +67,7 @@ func (l *LiveCallCheck) Run(ctx context.Context) error {
 }
 
 func (l *LiveCallCheck) checkCalls(ctx context.Context) error {
-	_, isReader, err := l.store.ReadFeed(ctx, l.carrier.Name())
+	_, isReader, err := l.store.ClaimEventStream(ctx, l.carrier.Name())
 	if err != nil || !isReader {
 		return err
 	}
@@ -125,7 +125,7 @@ func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) ma
 // removeUnread removes the calls whose end event can still arrive in the event stream. The reader
 // must end these calls, because the event contains more details than the result of Find.
 func (l *LiveCallCheck) removeUnread(ctx context.Context, endedAtCarrier map[uuid.UUID]carrier.CallStatus) error {
-	place, isReader, err := l.store.ReadFeed(ctx, l.carrier.Name())
+	place, isReader, err := l.store.ClaimEventStream(ctx, l.carrier.Name())
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (l *LiveCallCheck) removeUnread(ctx context.Context, endedAtCarrier map[uui
 		return err
 	}
 	maps.DeleteFunc(endedAtCarrier, func(_ uuid.UUID, known carrier.CallStatus) bool {
-		return !isReader || unread.Feed != place.Feed ||
+		return !isReader || unread.Stream != place.Stream ||
 			len(unread.Events) > 0 && !unread.Events[0].At.After(*known.EndedAt)
 	})
 	return nil

@@ -16,7 +16,7 @@ import (
 func (r *readerFixture) newLiveCallCheck(ended func()) *LiveCallCheck {
 	reader := r.reader()
 	r.mustRead(reader)
-	return NewLiveCallCheck(reader.store, r.feed, nil, time.Second, ended)
+	return NewLiveCallCheck(reader.store, r.stream, nil, time.Second, ended)
 }
 
 func (r *readerFixture) endedAt(seconds int) carrier.CallStatus {
@@ -40,7 +40,7 @@ func TestLiveCallCheck_EndsACallWithoutAnEndEvent(t *testing.T) {
 	if endedAtCarrier := looker.endedAtCarrier(t.Context(), live); len(endedAtCarrier) > 0 {
 		t.Errorf("ended calls while the carrier does not know the call = %v, want none", endedAtCarrier)
 	}
-	r.feed.known[r.callID] = r.endedAt(5)
+	r.stream.known[r.callID] = r.endedAt(5)
 	endedAtCarrier := looker.endedAtCarrier(t.Context(), live)
 	for range 2 { // the second run must change nothing
 		if err := looker.endCalls(t.Context(), endedAtCarrier); err != nil {
@@ -72,9 +72,9 @@ func TestLiveCallCheck_DoesNotEndACallWhoseEndEventIsUnread(t *testing.T) {
 		{name: "an event between the ends of the two calls is unread",
 			change: func() { r.add(r.callID, carrier.Utterance, 4) },
 			want:   []uuid.UUID{missing}},
-		{name: "the carrier has started a new stream", change: func() { r.feed.name = "b" }},
+		{name: "the carrier has started a new stream", change: func() { r.stream.name = "b" }},
 		{name: "another process is the reader", change: func() {
-			r.feed.name, r.feed.events = "a", nil
+			r.stream.name, r.stream.events = "a", nil
 			r.exec("UPDATE carrier_cursors SET reader = gen_random_uuid()")
 		}},
 	} {
@@ -94,4 +94,4 @@ func TestLiveCallCheck_DoesNotEndACallWhoseEndEventIsUnread(t *testing.T) {
 	}
 }
 
-var _ carrier.EventStream = (*feed)(nil)
+var _ carrier.EventStream = (*fakeStream)(nil)

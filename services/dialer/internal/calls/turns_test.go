@@ -111,12 +111,12 @@ func TestApplier_ReportsTurnsOfTheScriptedAgent(t *testing.T) {
 	applier.Listen(listeners)
 	r.add(r.callID, carrier.Answered, 1)
 	r.add(r.callID, carrier.Utterance, 2)
-	r.feed.events[1].Text = "Hello?"
+	r.stream.events[1].Text = "Hello?"
 	// A SIP call reports its turns itself, and also passes its whole transcript at the end. So the
 	// applier must not report the turns of this event.
 	r.add(r.callID, carrier.Utterance, 3)
-	r.feed.events[2].Role, r.feed.events[2].Text = agent.RoleAgent, "Good morning."
-	r.mustRead(NewEventReader(st, r.feed, applier))
+	r.stream.events[2].Role, r.stream.events[2].Text = agent.RoleAgent, "Good morning."
+	r.mustRead(NewEventReader(st, r.stream, applier))
 	if len(spoken) != 2 {
 		t.Fatalf("turns = %+v, want the person's and the scripted agent's", spoken)
 	}

@@ -198,7 +198,7 @@ type Event struct {
 // stream, which does not contain the old calls. If a carrier keeps its data in a restart, it also
 // keeps the name.
 type Batch struct {
-	Feed   string
+	Stream string
 	Events []Event
 }
 

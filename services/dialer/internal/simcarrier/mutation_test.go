@@ -365,7 +365,7 @@ func newsMutations() []mutation {
 			hurt: func(b *broken, _ *carriertest.Network) {
 				b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 					batch, err := b.Carrier.Events(ctx, after, wait)
-					batch.Feed = "feed"
+					batch.Stream = "feed"
 					return batch, err
 				}
 			}},
@@ -375,7 +375,7 @@ func newsMutations() []mutation {
 				n.Start = func(forgetful bool) { begin(forgetful); times++ }
 				b.events = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 					batch, err := b.Carrier.Events(ctx, after, wait)
-					batch.Feed += strings.Repeat("x", times)
+					batch.Stream += strings.Repeat("x", times)
 					return batch, err
 				}
 			}},

@@ -62,7 +62,7 @@ func fresh(t testing.TB) *carriertest.Network {
 	x.start(false)
 	t.Cleanup(x.stop)
 	return &carriertest.Network{
-		Carrier: simcarrier.New(simcarrier.Config{URL: x.base}), HasFeed: true,
+		Carrier: simcarrier.New(simcarrier.Config{URL: x.base}), StoresEvents: true,
 		Talks: "+14155550101", Busy: "+14155550190", Stays: "+14155550199", Rings: "+14155561101", Slow: "+14155562101",
 		Refuses: "+14155563101", Silent: "+14155564199", SilentUndialed: "+14155565101",
 		Another: func() carrier.EventStream { return simcarrier.New(simcarrier.Config{URL: x.base}) },

@@ -176,7 +176,7 @@ func (c *Carrier) Events(ctx context.Context, after int64, maxWait time.Duration
 	if err != nil {
 		return carrier.Batch{}, fmt.Errorf("read carrier events after %d: %w", after, err)
 	}
-	batch := carrier.Batch{Feed: page.Feed, Events: make([]carrier.Event, 0, len(page.Data))}
+	batch := carrier.Batch{Stream: page.Feed, Events: make([]carrier.Event, 0, len(page.Data))}
 	for _, e := range page.Data {
 		batch.Events = append(batch.Events, carrier.Event{
 			Seq: e.Seq, At: e.At, Kind: carrier.Kind(e.Kind), CallID: e.CallID, From: e.From, To: e.To, Inbound: e.Inbound,

@@ -124,7 +124,7 @@ func (a *recordedEvents) after(ctx context.Context, after int64, maxWait time.Du
 		rest, more := slices.Clone(a.events[min(int(after), len(a.events)):]), a.more
 		a.mu.Unlock()
 		if len(rest) > 0 || over {
-			return carrier.Batch{Feed: "applied", Events: rest}, nil
+			return carrier.Batch{Stream: "applied", Events: rest}, nil
 		}
 		select {
 		case <-ctx.Done():

@@ -15,7 +15,7 @@ func TestApplyEvents_InboundCallOfASuspendedWorkspaceIsNotStored(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
-	place, _, err := st.ReadFeed(t.Context(), "sim")
+	place, _, err := st.ClaimEventStream(t.Context(), "sim")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,9 +35,9 @@ func TestApplyEvents_InboundCallOfASuspendedWorkspaceIsNotStored(t *testing.T) {
 			}
 		}
 		taken := false
-		next := store.FeedPosition{Feed: "a", Cursor: int64(i + 1)}
+		next := store.StreamPosition{Stream: "a", Cursor: int64(i + 1)}
 		events := store.Events{
-			Guard: st.MoveFeed("sim", place, next), Calls: []uuid.UUID{id},
+			Guard: st.MoveStreamPosition("sim", place, next), Calls: []uuid.UUID{id},
 			Arrived: []store.Arrived{{CallID: id, From: "+14155550199", To: test.number, RingingAt: time.Now()}},
 			Fold: func(calls map[uuid.UUID]*callstate.Call, _ bool) (store.Folded, error) {
 				taken = calls[id] != nil

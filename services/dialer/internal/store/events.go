@@ -15,9 +15,9 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// FeedPosition is the position in a carrier's event stream up to which the events are applied.
-type FeedPosition struct {
-	Feed   string `db:"feed"`
+// StreamPosition is the position in a carrier's event stream up to which the events are applied.
+type StreamPosition struct {
+	Stream string `db:"feed"`
 	Cursor int64  `db:"cursor"`
 }
 
@@ -28,36 +28,36 @@ type Arrived struct {
 	RingingAt time.Time
 }
 
-const openFeed = `INSERT INTO carrier_cursors (trunk) VALUES (@trunk) ON CONFLICT (trunk) DO NOTHING`
+const insertCursor = `INSERT INTO carrier_cursors (trunk) VALUES (@trunk) ON CONFLICT (trunk) DO NOTHING`
 
-const readFeed = `
+const claimCursor = `
 UPDATE carrier_cursors SET reader = @instance, reader_until = now() + @lease::interval
 WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now()) AND ` + onServer + `
 RETURNING feed, cursor`
 
-// ReadFeed makes this process the reader of a carrier's events for one instance lease, which
-// MoveFeed extends. It returns the position from which to read. mine is false if another process is
-// the reader.
-func (s *Store) ReadFeed(ctx context.Context, trunk string) (place FeedPosition, mine bool, err error) {
+// ClaimEventStream makes this process the reader of a carrier's events for one instance lease,
+// which MoveStreamPosition extends. It returns the position from which to read. mine is false if
+// another process is the reader.
+func (s *Store) ClaimEventStream(ctx context.Context, trunk string) (place StreamPosition, mine bool, err error) {
 	args := pg.Args{
 		"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease, "server": s.server(),
 	}
 	for range 2 {
-		place, err := pg.One[FeedPosition](ctx, s.pool, readFeed, args)
+		place, err := pg.One[StreamPosition](ctx, s.pool, claimCursor, args)
 		if err == nil {
 			return place, true, nil
 		}
 		if !errors.Is(err, pg.ErrNotFound) {
-			return FeedPosition{}, false, fmt.Errorf("read position of carrier %s: %w", trunk, err)
+			return StreamPosition{}, false, fmt.Errorf("read position of carrier %s: %w", trunk, err)
 		}
-		if _, err := s.pool.Exec(ctx, openFeed, args); err != nil {
-			return FeedPosition{}, false, fmt.Errorf("insert position of carrier %s: %w", trunk, err)
+		if _, err := s.pool.Exec(ctx, insertCursor, args); err != nil {
+			return StreamPosition{}, false, fmt.Errorf("insert position of carrier %s: %w", trunk, err)
 		}
 	}
-	return FeedPosition{}, false, nil
+	return StreamPosition{}, false, nil
 }
 
-const moveFeed = `
+const moveCursor = `
 UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() + @lease::interval
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
@@ -123,13 +123,14 @@ func RowGuard(sql string, args pg.Args) Guard {
 	}
 }
 
-// MoveFeed returns the guard of a batch of a carrier's events. The guard stores newPosition and
-// extends the lease. It returns ErrLost if another process is the reader, or if the stored position
-// is not oldPosition.
-func (s *Store) MoveFeed(trunk string, oldPosition, newPosition FeedPosition) Guard {
-	return RowGuard(moveFeed, pg.Args{
-		"trunk": trunk, "instance": s.instance, "feed": newPosition.Feed, "cursor": newPosition.Cursor,
-		"was_feed": oldPosition.Feed, "was_cursor": oldPosition.Cursor, "lease": s.timing.InstanceLease, "server": s.server(),
+// MoveStreamPosition returns the guard of a batch of a carrier's events. The guard stores
+// newPosition and extends the lease. It returns ErrLost if another process is the reader, or if the
+// stored position is not oldPosition.
+func (s *Store) MoveStreamPosition(trunk string, oldPosition, newPosition StreamPosition) Guard {
+	return RowGuard(moveCursor, pg.Args{
+		"trunk": trunk, "instance": s.instance, "feed": newPosition.Stream, "cursor": newPosition.Cursor,
+		"was_feed": oldPosition.Stream, "was_cursor": oldPosition.Cursor, "lease": s.timing.InstanceLease,
+		"server": s.server(),
 	})
 }
 

@@ -80,16 +80,16 @@ func TestWithdrawNow_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 	}
 }
 
-func TestReadFeed_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
+func TestClaimEventStream_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 	t.Parallel()
 	st := newStore(newPool(t))
 	st.UseServer("a server that is gone")
-	_, mine, err := st.ReadFeed(t.Context(), "sim")
+	_, mine, err := st.ClaimEventStream(t.Context(), "sim")
 	if err != nil {
-		t.Fatalf("ReadFeed = %v", err)
+		t.Fatalf("ClaimEventStream = %v", err)
 	}
 	if mine {
-		t.Error("ReadFeed on another server = true, want false")
+		t.Error("ClaimEventStream on another server = true, want false")
 	}
 }
 

@@ -15,18 +15,18 @@ func TestDueHangups_ReturnsOrphansToEveryProcess(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	dead, living := newStore(pool), newStore(pool)
-	place, mine, err := dead.ReadFeed(t.Context(), "sim")
+	place, mine, err := dead.ClaimEventStream(t.Context(), "sim")
 	if err != nil {
-		t.Fatalf("read feed: %v", err)
+		t.Fatalf("ClaimEventStream: %v", err)
 	}
 	if !mine {
-		t.Fatal("read feed: mine = false, want true")
+		t.Fatal("ClaimEventStream: mine = false, want true")
 	}
 	orphan := uuid.New()
 	for cursor := range int64(2) {
-		next := store.FeedPosition{Feed: "a", Cursor: cursor + 1}
+		next := store.StreamPosition{Stream: "a", Cursor: cursor + 1}
 		events := store.Events{
-			Guard: dead.MoveFeed("sim", place, next), Calls: []uuid.UUID{orphan},
+			Guard: dead.MoveStreamPosition("sim", place, next), Calls: []uuid.UUID{orphan},
 			Fold: func(map[uuid.UUID]*callstate.Call, bool) (store.Folded, error) {
 				return store.Folded{Orphans: []uuid.UUID{orphan}}, nil
 			},

@@ -454,22 +454,22 @@ func TestApplyEvents_OneReaderAppliesEachBatchOnce(t *testing.T) {
 	pool := newPool(t)
 	first, second := newStore(pool), newStore(pool)
 	id := fenced(t, pool, first, aRequest(uuid.Must(uuid.NewV7()), 1))
-	place, mine, err := first.ReadFeed(t.Context(), "sim")
+	place, mine, err := first.ClaimEventStream(t.Context(), "sim")
 	if err != nil {
-		t.Fatalf("read feed: %v", err)
+		t.Fatalf("ClaimEventStream: %v", err)
 	}
 	if !mine {
-		t.Fatal("read feed: mine = false, want true")
+		t.Fatal("ClaimEventStream: mine = false, want true")
 	}
-	if _, mine, err := second.ReadFeed(t.Context(), "sim"); err != nil {
-		t.Errorf("ReadFeed by a second reader: %v", err)
+	if _, mine, err := second.ClaimEventStream(t.Context(), "sim"); err != nil {
+		t.Errorf("ClaimEventStream by a second reader: %v", err)
 	} else if mine {
 		t.Error("a second reader: mine = true, want false")
 	}
-	next := store.FeedPosition{Feed: "a", Cursor: 2}
+	next := store.StreamPosition{Stream: "a", Cursor: 2}
 	events := func(reader *store.Store) store.Events {
 		return store.Events{
-			Guard: reader.MoveFeed("sim", place, next), Calls: []uuid.UUID{id},
+			Guard: reader.MoveStreamPosition("sim", place, next), Calls: []uuid.UUID{id},
 			Fold: func(calls map[uuid.UUID]*callstate.Call, _ bool) (store.Folded, error) {
 				calls[id].Initiate(time.Now())
 				return store.Folded{}, nil

@@ -27,9 +27,9 @@ type Network struct {
 	// Carrier.Events returns the events that the carrier published. If the carrier has no event
 	// stream, it returns the events that were applied to calls.
 	Carrier carrier.EventStream
-	// HasFeed is true if the carrier stores its events. The rules about event streams apply only to
+	// StoresEvents is true if the carrier stores its events. The rules about event streams apply only to
 	// such a carrier.
-	HasFeed bool
+	StoresEvents bool
 	// Talks answers, talks and hangs up. Busy is busy. Rings rings after a short time, until the test
 	// ends. Slow neither rings nor answers. Stays answers and does not hang up.
 	Talks, Busy, Rings, Slow, Stays string
@@ -125,11 +125,11 @@ func dial(t T, n *Network, to string) dialed {
 
 // eventReader stores all events of a stream and checks the rules about the stream.
 type eventReader struct {
-	t     T
-	trunk carrier.EventStream
-	feed  string
-	place int64
-	all   []carrier.Event
+	t      T
+	trunk  carrier.EventStream
+	stream string
+	place  int64
+	all    []carrier.Event
 }
 
 func read(t T, trunk carrier.EventStream) *eventReader { return &eventReader{t: t, trunk: trunk} }
@@ -141,10 +141,10 @@ func (r *eventReader) readBatch(maxWait time.Duration) int {
 	if err != nil {
 		r.t.Fatalf("Events after %d: %v", r.place, err)
 	}
-	if batch.Feed == "" || r.feed != "" && batch.Feed != r.feed {
-		r.t.Fatalf("name of the stream = %q, was %q", batch.Feed, r.feed)
+	if batch.Stream == "" || r.stream != "" && batch.Stream != r.stream {
+		r.t.Fatalf("name of the stream = %q, was %q", batch.Stream, r.stream)
 	}
-	r.feed = batch.Feed
+	r.stream = batch.Stream
 	for _, events := range batch.Events {
 		if events.Seq <= r.place {
 			r.t.Fatalf("event %d after position %d", events.Seq, r.place)

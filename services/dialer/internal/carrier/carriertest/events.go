@@ -22,7 +22,7 @@ func eventRules() []Rule {
 }
 
 func eventsReadAgain(t T, n *Network) {
-	if !n.HasFeed {
+	if !n.StoresEvents {
 		return
 	}
 	r := read(t, n.Carrier)
@@ -36,12 +36,12 @@ func eventsReadAgain(t T, n *Network) {
 		other := read(t, n.Another())
 		other.place = place
 		other.readAll()
-		if other.feed != r.feed || !same(other.all, r.all[i+1:]) {
-			t.Fatalf("events after position %d of %s = %v, want %v", place, other.feed, other.all, r.all[i+1:])
+		if other.stream != r.stream || !same(other.all, r.all[i+1:]) {
+			t.Fatalf("events after position %d of %s = %v, want %v", place, other.stream, other.all, r.all[i+1:])
 		}
 	}
 	far, err := n.Carrier.Events(t.Context(), r.place+1000, 0)
-	if err != nil || far.Feed != r.feed || len(far.Events) != 0 {
+	if err != nil || far.Stream != r.stream || len(far.Events) != 0 {
 		t.Errorf("Events after a position beyond the stream = %v, %v", far, err)
 	}
 }
@@ -57,7 +57,7 @@ func same(a, b []carrier.Event) bool {
 }
 
 func eventsLongPoll(t T, n *Network) {
-	if !n.HasFeed {
+	if !n.StoresEvents {
 		return
 	}
 	r := read(t, n.Carrier)
@@ -136,9 +136,9 @@ func restarted(t T, n *Network) {
 	n.Start(false)
 	again := read(t, n.Carrier)
 	again.readAll()
-	if again.feed != r.feed || len(again.all) < len(r.all) || !same(again.all[:len(r.all)], r.all) {
-		t.Fatalf("stream after the restart = %s with %d events, was %s with %d", again.feed, len(again.all),
-			r.feed, len(r.all))
+	if again.stream != r.stream || len(again.all) < len(r.all) || !same(again.all[:len(r.all)], r.all) {
+		t.Fatalf("stream after the restart = %s with %d events, was %s with %d", again.stream, len(again.all),
+			r.stream, len(r.all))
 	}
 	checkFind(t, n, done.CallID, ended)
 	// The restart can have ended the live call, or not. In either case, the end of the call must be
@@ -155,7 +155,7 @@ func restarted(t T, n *Network) {
 }
 
 func forgetful(t T, n *Network) {
-	if !n.HasFeed {
+	if !n.StoresEvents {
 		return
 	}
 	r := read(t, n.Carrier)
@@ -163,8 +163,9 @@ func forgetful(t T, n *Network) {
 	r.waitFor(lost.CallID, carrier.Answered)
 	n.Stop()
 	n.Start(true)
-	if batch, err := n.Carrier.Events(t.Context(), r.place, 0); err != nil || batch.Feed == r.feed || batch.Feed == "" {
-		t.Errorf("name of the stream = %q, want another one than %q; error = %v", batch.Feed, r.feed, err)
+	batch, err := n.Carrier.Events(t.Context(), r.place, 0)
+	if err != nil || batch.Stream == r.stream || batch.Stream == "" {
+		t.Errorf("name of the stream = %q, want another one than %q; error = %v", batch.Stream, r.stream, err)
 	}
 	_, found := n.Carrier.Find(t.Context(), lost.CallID)
 	_, hungUp := n.Carrier.Hangup(t.Context(), lost.CallID)
