@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// remembered is the number of recent events of a workspace from which a browser can resume.
-	remembered = 1000
-	// buffered is the maximum number of events that wait for one browser. A browser that reads more
-	// slowly receives a reset, and reads the whole page again.
-	buffered = 256
+	// maxRecentEvents is the number of recent events of a workspace from which a browser can resume.
+	maxRecentEvents = 1000
+	// maxWaitingEvents is the maximum number of events that wait for one browser. A browser that reads
+	// more slowly receives a reset, and reads the whole page again.
+	maxWaitingEvents = 256
 	// recheckInterval is the time between two checks of the session of an open stream. A stream ends
 	// after maxFailures checks without an answer, because its session could be revoked. A revocation
 	// must end the stream within 5 s.
@@ -29,9 +29,9 @@ const (
 	maxStreams   = 8
 	minReconnect = 100 * time.Millisecond
 	maxReconnect = 5 * time.Second
-	// lingering is how long the stream of a workspace stays open after its last browser left, so
+	// idleTimeout is how long the stream of a workspace stays open after its last browser left, so
 	// that a change of the page does not open it again.
-	lingering = 5 * time.Second
+	idleTimeout = 5 * time.Second
 )
 
 // turnType is the type of a turn of a call in progress.
@@ -59,27 +59,27 @@ type Hub struct {
 	client *Client
 
 	mu      sync.Mutex
-	feeds   map[feedKey]*feed
+	streams map[streamKey]*sharedStream
 	closed  bool
 	running sync.WaitGroup
 }
 
-// feedKey names a stream of the gateway. turns is true for the turns of calls in progress, and
+// streamKey names a stream of the gateway. turns is true for the turns of calls in progress, and
 // false for the stored events.
-type feedKey struct {
+type streamKey struct {
 	workspace uuid.UUID
 	turns     bool
 }
 
 // NewHub returns a hub. Its streams end when Run ends.
-func NewHub(client *Client) *Hub { return &Hub{client: client, feeds: map[feedKey]*feed{}} }
+func NewHub(client *Client) *Hub { return &Hub{client: client, streams: map[streamKey]*sharedStream{}} }
 
 // Run waits until ctx ends and then closes all streams.
 func (h *Hub) Run(ctx context.Context) error {
 	<-ctx.Done()
 	h.mu.Lock()
 	h.closed = true
-	for _, f := range h.feeds {
+	for _, f := range h.streams {
 		f.stop()
 	}
 	h.mu.Unlock()
@@ -87,9 +87,9 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// feed is one stream of a workspace.
-type feed struct {
-	key  feedKey
+// sharedStream is one stream of a workspace. All its subscribers share one response of the gateway.
+type sharedStream struct {
+	key  streamKey
 	stop context.CancelFunc
 
 	mu          sync.Mutex
@@ -104,8 +104,8 @@ type feed struct {
 type Subscription struct {
 	C       chan Event
 	session *Session
-	key     feedKey
-	feed    *feed
+	key     streamKey
+	stream  *sharedStream
 	cancel  context.CancelFunc
 }
 
@@ -119,7 +119,7 @@ func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscri
 	if err := mayStream(ctx, s, Request{Method: http.MethodHead, Path: "/v1/events", Header: redacted}); err != nil {
 		return nil, err
 	}
-	return h.subscribe(ctx, s, after, feedKey{workspace: s.Workspace})
+	return h.subscribe(ctx, s, after, streamKey{workspace: s.Workspace})
 }
 
 // SubscribeTurns does what Subscribe does, for the turns of calls in progress. Turns can be lost.
@@ -129,20 +129,20 @@ func (h *Hub) SubscribeTurns(ctx context.Context, s *Session) (*Subscription, er
 	if err := mayStream(ctx, s, turnsRequest()); err != nil {
 		return nil, err
 	}
-	return h.subscribe(ctx, s, "", feedKey{workspace: s.Workspace, turns: true})
+	return h.subscribe(ctx, s, "", streamKey{workspace: s.Workspace, turns: true})
 }
 
 func turnsRequest() Request {
 	return Request{Path: "/v1/events", Query: url.Values{"types": {turnType}}}
 }
 
-func (h *Hub) subscribe(ctx context.Context, s *Session, after string, key feedKey) (*Subscription, error) {
+func (h *Hub) subscribe(ctx context.Context, s *Session, after string, key streamKey) (*Subscription, error) {
 	me, err := Get[json.RawMessage](ctx, s.unchanged(), "/console/v1/me", nil)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	sub := &Subscription{C: make(chan Event, buffered), session: s, key: key, cancel: cancel}
+	sub := &Subscription{C: make(chan Event, maxWaitingEvents), session: s, key: key, cancel: cancel}
 	if err := h.join(sub, after); err != nil {
 		cancel()
 		return nil, err
@@ -223,23 +223,23 @@ func (h *Hub) join(s *Subscription, after string) error {
 	if h.closed {
 		return &Error{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "The console is stopping."}
 	}
-	f := h.feeds[s.key]
+	f := h.streams[s.key]
 	if f == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		f = &feed{key: s.key, stop: stop, changed: make(chan struct{})}
-		h.feeds[f.key] = f
+		f = &sharedStream{key: s.key, stop: stop, changed: make(chan struct{})}
+		h.streams[f.key] = f
 		h.running.Go(func() { h.run(ctx, f) })
 	}
-	s.feed = f
+	s.stream = f
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	streams := 0
+	opened := 0
 	for _, other := range f.subscribers {
 		if other.session.Token == s.session.Token {
-			streams++
+			opened++
 		}
 	}
-	if streams >= maxStreams {
+	if opened >= maxStreams {
 		return &Error{Status: http.StatusTooManyRequests, Code: "rate_limited", RetryAfter: "5",
 			Message: "This session has too many open streams."}
 	}
@@ -250,14 +250,14 @@ func (h *Hub) join(s *Subscription, after string) error {
 	return nil
 }
 
-// resume sends the remembered events that follow the event after. If this event is not remembered,
-// it sends a reset.
-func (f *feed) resume(s *Subscription, after string) {
+// resume sends the stored events that follow the event after. If this event is not stored, it sends
+// a reset.
+func (f *sharedStream) resume(s *Subscription, after string) {
 	if after == "" || after == f.last {
 		return
 	}
 	at := slices.IndexFunc(f.recent, func(e Event) bool { return e.ID == after })
-	if at < 0 || len(f.recent)-at > buffered {
+	if at < 0 || len(f.recent)-at > maxWaitingEvents {
 		s.C <- Event{ID: f.last, Reset: true}
 		return
 	}
@@ -268,7 +268,7 @@ func (f *feed) resume(s *Subscription, after string) {
 
 // leave removes the subscription and closes its channel.
 func (s *Subscription) leave() {
-	f := s.feed
+	f := s.stream
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if at := slices.Index(f.subscribers, s); at >= 0 {
@@ -283,13 +283,13 @@ func (s *Subscription) leave() {
 // Close ends the subscription.
 func (s *Subscription) Close() { s.cancel() }
 
-func (f *feed) publish(e Event) {
+func (f *sharedStream) publish(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !e.Reset && !f.key.turns {
 		f.recent, f.last = append(f.recent, e), e.ID
-		if len(f.recent) > remembered {
-			f.recent = slices.Delete(f.recent, 0, len(f.recent)-remembered)
+		if len(f.recent) > maxRecentEvents {
+			f.recent = slices.Delete(f.recent, 0, len(f.recent)-maxRecentEvents)
 		}
 	}
 	for _, s := range f.subscribers {
@@ -308,8 +308,8 @@ func (f *feed) publish(e Event) {
 }
 
 // reader returns the subscriber that joined last. Its session is used to read the stream. If there
-// is no subscriber, reader waits for one, and returns false after the time lingering.
-func (f *feed) reader(ctx context.Context) (*Subscription, bool) {
+// is no subscriber, reader waits for one, and returns false after idleTimeout.
+func (f *sharedStream) reader(ctx context.Context) (*Subscription, bool) {
 	for {
 		f.mu.Lock()
 		if n := len(f.subscribers); n > 0 {
@@ -322,14 +322,14 @@ func (f *feed) reader(ctx context.Context) (*Subscription, bool) {
 		case <-ctx.Done():
 			return nil, false
 		case <-changed:
-		case <-time.After(lingering):
+		case <-time.After(idleTimeout):
 			return nil, false
 		}
 	}
 }
 
 // postpone changes the order of the subscribers, so that reader returns all others before s.
-func (f *feed) postpone(s *Subscription) {
+func (f *sharedStream) postpone(s *Subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if at := slices.Index(f.subscribers, s); at > 0 {
@@ -338,7 +338,7 @@ func (f *feed) postpone(s *Subscription) {
 }
 
 // run reads the stream of a workspace until ctx ends or no subscriber is left.
-func (h *Hub) run(ctx context.Context, f *feed) {
+func (h *Hub) run(ctx context.Context, f *sharedStream) {
 	defer f.stop()
 	for wait := minReconnect; ; {
 		reader, ok := f.reader(ctx)
@@ -372,8 +372,8 @@ func (h *Hub) run(ctx context.Context, f *feed) {
 	}
 }
 
-// remove deletes a feed without subscribers. It returns false if a subscriber joined meanwhile.
-func (h *Hub) remove(ctx context.Context, f *feed) bool {
+// remove deletes a stream without subscribers. It returns false if a subscriber joined meanwhile.
+func (h *Hub) remove(ctx context.Context, f *sharedStream) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f.mu.Lock()
@@ -381,7 +381,7 @@ func (h *Hub) remove(ctx context.Context, f *feed) bool {
 	if len(f.subscribers) > 0 && ctx.Err() == nil {
 		return false
 	}
-	delete(h.feeds, f.key)
+	delete(h.streams, f.key)
 	for _, s := range f.subscribers {
 		close(s.C)
 		s.cancel()
@@ -392,7 +392,7 @@ func (h *Hub) remove(ctx context.Context, f *feed) bool {
 
 // forget drops the position in the stream and sends a reset to all browsers. It returns false if
 // there was no position.
-func (f *feed) forget() bool {
+func (f *sharedStream) forget() bool {
 	f.mu.Lock()
 	had := f.last != ""
 	f.last, f.recent = "", nil
@@ -404,7 +404,7 @@ func (f *feed) forget() bool {
 }
 
 // read reads one response of the stream with the session of a subscriber.
-func (h *Hub) read(ctx context.Context, f *feed, reader *Subscription) (received bool, err error) {
+func (h *Hub) read(ctx context.Context, f *sharedStream, reader *Subscription) (received bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	request := turnsRequest()

@@ -380,7 +380,7 @@ func TestHub_ASlowBrowserGetsAReset(t *testing.T) {
 	sub := subscribe(t, hub, "one", "")
 	fast := subscribe(t, hub, "two", "")
 	messages := f.stream(t, "one")
-	for range buffered + 2 {
+	for range maxWaitingEvents + 2 {
 		messages <- event(uuid.New())
 		next(t, fast)
 	}
@@ -455,7 +455,7 @@ func TestHub_TurnsReachOnlyTheirSubscribers(t *testing.T) {
 
 func TestHub_ASlowBrowserLosesTurns(t *testing.T) {
 	t.Parallel()
-	f := &feed{key: feedKey{turns: true}}
+	f := &sharedStream{key: streamKey{turns: true}}
 	slow := &Subscription{C: make(chan Event, 1)}
 	f.subscribers = []*Subscription{slow}
 	f.publish(Event{Type: turnType, Text: "one"})
@@ -464,7 +464,7 @@ func TestHub_ASlowBrowserLosesTurns(t *testing.T) {
 		t.Errorf("event = %+v, want the first turn", e)
 	}
 	if len(slow.C) > 0 || len(f.recent) > 0 {
-		t.Errorf("waiting turns = %d, remembered turns = %d, want none", len(slow.C), len(f.recent))
+		t.Errorf("waiting turns = %d, stored turns = %d, want none", len(slow.C), len(f.recent))
 	}
 }
 

@@ -37,9 +37,9 @@ type scopeChoice struct {
 	Level, Value, Name string
 }
 
-// stop is an active pause, with the name of what is paused. Scope is empty if the console does
-// not have the path of the scope in the API.
-type stop struct {
+// activePause is a pause with the name of its scope. Scope is empty if the console does not have
+// the path of the scope in the API.
+type activePause struct {
 	gateway.Pause
 	Name  string
 	Scope string
@@ -128,7 +128,7 @@ type stopChange struct {
 type systemEmergencyData struct {
 	Dialer  dialerState
 	Trunks  []trunk
-	Stops   []stop
+	Pauses  []activePause
 	Form    pauseForm
 	Changes []stopChange
 	// MoreWorkspaces is true if the form does not offer every workspace.
@@ -168,7 +168,7 @@ func (v *visit) systemEmergency(refused *fault) (view, error) {
 		data.Form.Choices = append(data.Form.Choices, scopeChoice{level, data.Form.Scope, id})
 	}
 	for _, pause := range data.Dialer.Pauses {
-		data.Stops = append(data.Stops, stopOf(pause, data.Form.Choices, entries.Data))
+		data.Pauses = append(data.Pauses, activePauseOf(pause, data.Form.Choices, entries.Data))
 	}
 	data.Changes = stopChanges(entries.Data)
 	result := view{template: "emergency_system", title: "emergency.title", data: data}
@@ -178,10 +178,10 @@ func (v *visit) systemEmergency(refused *fault) (view, error) {
 	return result, err
 }
 
-// stopOf names the scope of a pause. The API names an agent without its workspace, so the workspace
-// is taken from the audit entry of the pause.
-func stopOf(pause gateway.Pause, choices []scopeChoice, entries []operatorAuditEntry) stop {
-	found := stop{Pause: pause, Scope: pause.Level}
+// activePauseOf names the scope of a pause. The API names an agent without its workspace, so the
+// workspace is taken from the audit entry of the pause.
+func activePauseOf(pause gateway.Pause, choices []scopeChoice, entries []operatorAuditEntry) activePause {
+	found := activePause{Pause: pause, Scope: pause.Level}
 	if pause.ID == nil {
 		return found
 	}
@@ -244,7 +244,7 @@ func changeSystemDialing(v *visit) (view, error) {
 
 type workspaceEmergencyData struct {
 	Dialing openapi.Dialing
-	Stops   []stop
+	Pauses  []activePause
 	Form    pauseForm
 	Calls   []openapi.CallListItem
 	Agents  agentNames
@@ -287,7 +287,7 @@ func (v *visit) workspaceEmergency(refused *fault) (view, error) {
 	data.Form.Choices = []scopeChoice{{Level: workspaceLevel, Value: own}}
 	if data.Dialing.State == openapi.DialingStatePaused {
 		pause := gateway.Pause{Level: workspaceLevel, ID: &v.workspace, Dialing: data.Dialing}
-		data.Stops = []stop{{Pause: pause, Scope: own}}
+		data.Pauses = []activePause{{Pause: pause, Scope: own}}
 		data.Form.Choices = nil
 	}
 	for _, agent := range agents.Data {
@@ -299,7 +299,7 @@ func (v *visit) workspaceEmergency(refused *fault) (view, error) {
 			data.Form.Choices = append(data.Form.Choices, scopeChoice{agentLevel, scope, agent.Name})
 			continue
 		}
-		data.Stops = append(data.Stops, stop{Pause: pauses[at], Name: agent.Name, Scope: scope})
+		data.Pauses = append(data.Pauses, activePause{Pause: pauses[at], Name: agent.Name, Scope: scope})
 	}
 	data.Form.Fault = refused
 	result := view{template: "emergency", title: "emergency.title", data: data}

@@ -56,11 +56,11 @@ type pageData struct {
 func newPageData(v *visit, result view) *pageData {
 	p := &pageData{settings: v.settings, visit: v, view: result, Data: result.data, Me: v.me, Role: v.role,
 		SignedIn: v.me.Person.ID != uuid.Nil, ZoneKey: v.server.cookies.zone}
-	p.Workspace = v.frame.workspace
+	p.Workspace = v.layout.workspace
 	if p.Workspace == nil && v.workspace != uuid.Nil && v.role != "" {
 		p.Workspace = &gateway.Workspace{ID: v.workspace, Name: v.membershipName()}
 	}
-	p.Pauses = v.frame.pauses
+	p.Pauses = v.layout.pauses
 	if more := len(p.Pauses) - maxBanners; more > 0 {
 		p.Pauses, p.MorePauses = p.Pauses[:maxBanners], more
 	}

@@ -46,13 +46,13 @@ type signInData struct {
 	Error          string // a key of the catalogue
 }
 
-// stranger starts a visit without a session, for pages that do not require a sign-in.
-func (s *Server) stranger(w http.ResponseWriter, r *http.Request) *visit {
-	return &visit{server: s, w: w, r: r, settings: s.settingsOf(r), Session: s.session(r), frame: &frame{}}
+// visitSignedOut starts a visit without a session, for pages that do not require a sign-in.
+func (s *Server) visitSignedOut(w http.ResponseWriter, r *http.Request) *visit {
+	return &visit{server: s, w: w, r: r, settings: s.settingsOf(r), Session: s.session(r), layout: &pageLayout{}}
 }
 
 func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) {
-	v := s.stranger(w, r)
+	v := s.visitSignedOut(w, r)
 	v.writeSignIn(signInData{Next: localPath(v.query("next")), Expired: v.query("expired") != "",
 		Again: v.query("again") != "", Error: signInErrors[v.query("error")]}, 0)
 }
@@ -89,7 +89,7 @@ func (v *visit) begin(signIn gateway.SignIn, next string) {
 }
 
 func (s *Server) signInWithCode(w http.ResponseWriter, r *http.Request) {
-	v := s.stranger(w, r)
+	v := s.visitSignedOut(w, r)
 	signIn, err := gateway.Post[gateway.SignIn](
 		r.Context(),
 		v.Session,
@@ -110,7 +110,7 @@ func (s *Server) signInWithCode(w http.ResponseWriter, r *http.Request) {
 // startOIDC sends the browser to the OpenID provider. A form would need the provider's address in
 // the Content-Security-Policy. A link of another site must not start a sign-in.
 func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
-	v := s.stranger(w, r)
+	v := s.visitSignedOut(w, r)
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		s.writeRefusal(w, r, http.StatusForbidden, "error.cross_origin")
 		return
@@ -134,7 +134,7 @@ func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 // finishOIDC handles the return of the browser from the OpenID provider. Only the browser that
 // started the sign-in has the cookie with its secret.
 func (s *Server) finishOIDC(w http.ResponseWriter, r *http.Request) {
-	v := s.stranger(w, r)
+	v := s.visitSignedOut(w, r)
 	next, err := url.QueryUnescape(valueOf(r, s.cookies.passedURL))
 	if err != nil {
 		next = "/"
@@ -190,13 +190,13 @@ func (v *visit) writeJSONError(err error) {
 }
 
 func (s *Server) startPasskey(w http.ResponseWriter, r *http.Request) {
-	s.stranger(w, r).relayJSON(signInPath+"/passkey/start", struct{}{})
+	s.visitSignedOut(w, r).relayJSON(signInPath+"/passkey/start", struct{}{})
 }
 
 // finishPasskey finishes a sign-in or a registration with a passkey. The script sends the response
 // of the passkey and receives the address of the next page.
 func (s *Server) finishPasskey(w http.ResponseWriter, r *http.Request) {
-	v := s.stranger(w, r)
+	v := s.visitSignedOut(w, r)
 	kind := "/passkey/finish"
 	if strings.HasPrefix(r.URL.Path, "/invitations/") {
 		kind = "/registration/finish"
@@ -223,7 +223,7 @@ func (s *Server) finishPasskey(w http.ResponseWriter, r *http.Request) {
 // signOut ends the session at the gateway and removes its cookies. If the gateway is not reachable,
 // the page shows an error, because the session still exists.
 func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
-	v := s.stranger(w, r)
+	v := s.visitSignedOut(w, r)
 	if v.Token != "" {
 		_, err := gateway.Do[json.RawMessage](r.Context(), v.Session,
 			gateway.Request{Method: http.MethodDelete, Path: "/console/v1/sessions/current"})
@@ -243,7 +243,7 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
 
 // setPreferences stores the language and the theme in cookies.
 func (s *Server) setPreferences(w http.ResponseWriter, r *http.Request) {
-	v := s.stranger(w, r)
+	v := s.visitSignedOut(w, r)
 	if language := v.form("language"); s.templates.texts[language] != nil {
 		s.cookies.set(w, s.cookies.language, language, choiceAge)
 	}
@@ -275,7 +275,7 @@ type invitationData struct {
 }
 
 func (s *Server) showInvitation(w http.ResponseWriter, r *http.Request) {
-	v := s.stranger(w, r)
+	v := s.visitSignedOut(w, r)
 	w.Header().Set("Referrer-Policy", "no-referrer") // the address contains the token
 	v.writeInvitation("", 0)
 }
@@ -309,7 +309,7 @@ func (v *visit) writeInvitation(failure string, status int) {
 }
 
 func (s *Server) acceptInvitation(w http.ResponseWriter, r *http.Request) {
-	v := s.stranger(w, r)
+	v := s.visitSignedOut(w, r)
 	accepted, err := gateway.Post[invitation](r.Context(), v.Session, "/console/v1/invitations/accept",
 		map[string]string{"invitation": r.PathValue("invitation")})
 	if gateway.Is(err, "already_member") {
@@ -328,7 +328,7 @@ func (s *Server) acceptInvitation(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) startRegistration(w http.ResponseWriter, r *http.Request) {
-	v := s.stranger(w, r)
+	v := s.visitSignedOut(w, r)
 	var body struct {
 		Name string `json:"name"`
 	}

@@ -30,7 +30,7 @@ type visit struct {
 	workspace uuid.UUID
 	role      string
 	settings  settings
-	frame     *frame
+	layout    *pageLayout
 	stored    string // the new token that the browser has received
 }
 
@@ -69,7 +69,7 @@ func (s *Server) visit(w http.ResponseWriter, r *http.Request) (*visit, bool) {
 		v.write(view{}, &gateway.Error{Status: http.StatusUnauthorized, Code: "invalid_session"})
 		return nil, false
 	}
-	v.frame = startFrame(v)
+	v.layout = readLayout(v)
 	me, err := gateway.Get[gateway.Me](r.Context(), v.Session, "/console/v1/me", nil)
 	v.keepToken() // the handler can write its response itself
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *Server) visit(w http.ResponseWriter, r *http.Request) (*visit, bool) {
 	} else if me.Operator {
 		v.role = gateway.Operator
 	}
-	v.frame.readPauses(v)
+	v.layout.readPauses(v)
 	return v, true
 }
 
@@ -112,9 +112,9 @@ func (v *visit) path(parts ...string) string {
 	return b.String()
 }
 
-// frame is what every page of a workspace shows around its content. It is read while the page's
-// own data is read. If a read fails, its part is not shown.
-type frame struct {
+// pageLayout is the data that every page of a workspace shows around its content. It is read while
+// the page's own data is read. If a read fails, its part is not shown.
+type pageLayout struct {
 	done      sync.WaitGroup
 	workspace *gateway.Workspace
 	pauses    []gateway.Pause
@@ -122,16 +122,16 @@ type frame struct {
 
 // readPauses reads the pauses that the page shows: for an operator all, for a member the one of the
 // workspace.
-func (f *frame) readPauses(v *visit) {
+func (l *pageLayout) readPauses(v *visit) {
 	if v.r.Method != http.MethodGet {
 		return
 	}
-	ctx, cancel := context.WithTimeout(v.r.Context(), frameTimeout)
-	f.done.Go(func() {
+	ctx, cancel := context.WithTimeout(v.r.Context(), layoutTimeout)
+	l.done.Go(func() {
 		defer cancel()
 		if v.me.Operator {
 			if found, err := gateway.Get[gateway.Dialer](ctx, v.Session, "/admin/v1/dialer", nil); err == nil {
-				f.pauses = found.Pauses
+				l.pauses = found.Pauses
 			}
 			return
 		}
@@ -140,27 +140,27 @@ func (f *frame) readPauses(v *visit) {
 		}
 		d, err := gateway.Get[openapi.Dialing](ctx, v.Session, "/v1/dialing", nil)
 		if err == nil && d.State == openapi.DialingStatePaused {
-			f.pauses = []gateway.Pause{{Level: "workspace", ID: &v.workspace, Dialing: d}}
+			l.pauses = []gateway.Pause{{Level: "workspace", ID: &v.workspace, Dialing: d}}
 		}
 	})
 }
 
-const frameTimeout = 3 * time.Second
+const layoutTimeout = 3 * time.Second
 
-func startFrame(v *visit) *frame {
-	f := &frame{}
+func readLayout(v *visit) *pageLayout {
+	l := &pageLayout{}
 	if v.workspace == uuid.Nil || v.r.Method != http.MethodGet || v.Background {
-		return f
+		return l
 	}
-	ctx, cancel := context.WithTimeout(v.r.Context(), frameTimeout)
+	ctx, cancel := context.WithTimeout(v.r.Context(), layoutTimeout)
 	session := v.Beside()
-	f.done.Go(func() {
+	l.done.Go(func() {
 		defer cancel()
 		if w, err := gateway.Get[gateway.Workspace](ctx, session, v.admin(""), nil); err == nil {
-			f.workspace = &w
+			l.workspace = &w
 		}
 	})
-	return f
+	return l
 }
 
 // keepToken stores the token that replaced the token of the session in the browser.
@@ -175,8 +175,8 @@ func (v *visit) keepToken() {
 func (v *visit) write(result view, err error) {
 	v.keepToken()
 	if err != nil {
-		if v.frame == nil {
-			v.frame = &frame{}
+		if v.layout == nil {
+			v.layout = &pageLayout{}
 		}
 		result = v.failure(err)
 	}
@@ -212,7 +212,7 @@ func (v *visit) redirect(result view) {
 // render writes a page. The page is complete before its first byte is written, so an error in a
 // template gives an error page.
 func (v *visit) render(result view) {
-	v.frame.done.Wait()
+	v.layout.done.Wait()
 	var body bytes.Buffer
 	if err := v.server.templates.execute(&body, v, result); err != nil {
 		slog.ErrorContext(v.r.Context(), "page rendering failed", "page", result.template, "error", err)
@@ -317,7 +317,7 @@ func (v *visit) returnPath() string {
 
 // writeRefusal writes an error page for a request that was refused before its session was read.
 func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, status int, key string) {
-	v := &visit{server: s, w: w, r: r, settings: s.settingsOf(r), Session: s.Gateway.Session(""), frame: &frame{}}
+	v := &visit{server: s, w: w, r: r, settings: s.settingsOf(r), Session: s.Gateway.Session(""), layout: &pageLayout{}}
 	v.render(view{template: "failure", title: key + ".title", data: failureData{Key: key}, status: status})
 }
 
