@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	keyMark   = "rf_live_"
-	testMark  = "rf_test_" // has the same length as keyMark
-	minPepper = 16
-	maxSecret = 512
+	keyPrefix     = "rf_live_"
+	testKeyPrefix = "rf_test_" // has the same length as keyPrefix
+	minPepper     = 16
+	maxSecret     = 512
 )
 
 // Key is a stored API key without its secret. Only the response that creates the key contains the
@@ -70,11 +70,11 @@ func Generate(test bool) (key, prefix string) {
 	var secret [32]byte
 	_, _ = rand.Read(public[:]) // rand.Read never returns an error since Go 1.24
 	_, _ = rand.Read(secret[:])
-	mark := keyMark
+	kind := keyPrefix
 	if test {
-		mark = testMark
+		kind = testKeyPrefix
 	}
-	prefix = mark + hex.EncodeToString(public[:])
+	prefix = kind + hex.EncodeToString(public[:])
 	encoded := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(secret[:])
 	return prefix + "_" + strings.ToLower(encoded), prefix
 }
@@ -97,7 +97,7 @@ func Bearer(header http.Header) (secret string, ok bool) {
 // WellFormed reports whether a secret has the form of an API key. A secret with another form is not
 // looked up in the database.
 func WellFormed(secret string) bool {
-	rest, live := strings.CutPrefix(secret, keyMark)
-	rest, test := strings.CutPrefix(rest, testMark)
+	rest, live := strings.CutPrefix(secret, keyPrefix)
+	rest, test := strings.CutPrefix(rest, testKeyPrefix)
 	return live != test && len(rest) == 8+1+52 && rest[8] == '_'
 }

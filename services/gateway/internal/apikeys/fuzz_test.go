@@ -41,7 +41,7 @@ func FuzzBearer(f *testing.F) {
 		if !strings.Contains(first, secret) {
 			t.Errorf("%q, %q: first = %q, want it to contain %q", first, second, first, secret)
 		}
-		marked := strings.HasPrefix(secret, keyMark) || strings.HasPrefix(secret, testMark)
+		marked := strings.HasPrefix(secret, keyPrefix) || strings.HasPrefix(secret, testKeyPrefix)
 		if WellFormed(secret) && (!marked || len(secret) != len(key)) {
 			t.Errorf("%q has the form of a key", secret)
 		}

@@ -182,22 +182,22 @@ type Invitation struct {
 
 // These are the prefixes of the secrets of this package.
 const (
-	sessionMark    = "rfs_"
-	invitationMark = "rfi_"
-	attemptMark    = "rfa_"
+	sessionPrefix    = "rfs_"
+	invitationPrefix = "rfi_"
+	attemptPrefix    = "rfa_"
 )
 
 // secretLength is the number of characters that encode the 256 random bits of a secret.
 const secretLength = 52
 
 // NewSessionToken returns a new token of a session.
-func NewSessionToken() string { return sessionMark + randomText() }
+func NewSessionToken() string { return sessionPrefix + randomText() }
 
 // NewInvitationToken returns a new token of an invitation.
-func NewInvitationToken() string { return invitationMark + randomText() }
+func NewInvitationToken() string { return invitationPrefix + randomText() }
 
 // NewAttemptSecret returns a new secret of a started sign-in.
-func NewAttemptSecret() string { return attemptMark + randomText() }
+func NewAttemptSecret() string { return attemptPrefix + randomText() }
 
 // InvitationURL returns the link of an invitation at the console.
 func InvitationURL(console *url.URL, token string) string {
@@ -218,7 +218,7 @@ func NewCode() string {
 
 // IsSessionToken reports whether a secret has the form of a session token.
 func IsSessionToken(secret string) bool {
-	return strings.HasPrefix(secret, sessionMark) && len(secret) == len(sessionMark)+secretLength
+	return strings.HasPrefix(secret, sessionPrefix) && len(secret) == len(sessionPrefix)+secretLength
 }
 
 // HashSecret returns the SHA-256 of a token, a code or a secret. The secrets are random, so they
