@@ -74,7 +74,7 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 	_ = table.Flush()
 	fmt.Fprintf(out, "\nEnvironment\n")
 	table = tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	for _, v := range append(Variables[C](), Variables[frameConfig]()...) {
+	for _, v := range append(Variables[C](), Variables[processConfig]()...) {
 		defaultValue := v.Default
 		if v.Required {
 			defaultValue = "(required)"

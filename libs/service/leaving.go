@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// frameConfig contains those settings of a service that package service itself reads.
-type frameConfig struct {
+// processConfig contains those settings of a service that package service itself reads.
+type processConfig struct {
 	// DrainDelay must be longer than the time for which services keep unused connections to each
 	// other (serviceauth.IdleFor).
 	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s" help:"how long a service accepts requests after SIGTERM while /readyz fails, as a duration: the time that load balancers need to stop sending requests; 0: no delay"`

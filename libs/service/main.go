@@ -94,9 +94,9 @@ func runCommand[C any](
 	if run == nil {
 		return 0
 	}
-	own, frameFault := env.ParseAs[frameConfig]()
+	own, ownFault := env.ParseAs[processConfig]()
 	cfg, err := env.ParseAs[C]()
-	if err = errors.Join(frameFault, err); err != nil {
+	if err = errors.Join(ownFault, err); err != nil {
 		fmt.Fprintf(faults, "%s: the environment is not complete:\n", name)
 		for _, fault := range configFaults(err) {
 			fmt.Fprintf(faults, "  - %s\n", fault)

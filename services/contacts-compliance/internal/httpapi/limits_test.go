@@ -27,8 +27,8 @@ func keys(n int) string {
 func levels(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) }
 
 func bytes64k(more int) string {
-	const frame = len(`{"a":""}`)
-	return `{"a":"` + strings.Repeat("x", 64<<10-frame+more) + `"}`
+	const emptyBody = len(`{"a":""}`)
+	return `{"a":"` + strings.Repeat("x", 64<<10-emptyBody+more) + `"}`
 }
 
 func TestLimits_AcceptTheMaximumAndRefuseMoreThanTheMaximum(t *testing.T) {
