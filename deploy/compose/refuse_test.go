@@ -77,7 +77,7 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 			"calls.env.OTEL_EXPORTER_OTLP_ENDPOINT=https://collector.example.net", "network.collector.ports has no 443",
 		},
 		{"a memory limit in a unit that GOMEMLIMIT does not support", "calls.resources.limits.memory=512M", "memory"},
-		{"a service that does not exist", "calls.network.askedBy={stranger}", "askedBy"},
+		{"a service that does not exist", "calls.network.askedBy={unknown-service}", "askedBy"},
 		{"an unknown value of a service", "dialer.replica=3", "replica"},
 		{"an unknown value of the whole chart", "postgres.maxConns=3", "maxConns"},
 		{"an empty address of the runbooks", "alerts.runbooks=", "/alerts/runbooks"},

@@ -120,7 +120,7 @@ func adapterQuery(t *testing.T, metric, matchers string) (query string) {
 
 // All replicas of a consumer export the lag of all partitions of the group, so a query must count
 // each partition once. For an age metric, the query must return the highest age of all replicas.
-func TestCharts_AdapterCountsEachRecordOnce(t *testing.T) {
+func TestCharts_ScalingMetricCountsEachPartitionOnce(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	if err != nil && os.Getenv("CI") != "true" {

@@ -87,7 +87,7 @@ func TestRequireCaller_PassesTheCaller(t *testing.T) {
 func TestRequireCaller_RejectsInvalidTokens(t *testing.T) { synctest.Test(t, refuses) }
 
 func refuses(t *testing.T) {
-	gateway, dialer, stranger := keys(t, Gateway), keys(t, "dialer"), keys(t, Gateway)
+	gateway, dialer, untrusted := keys(t, Gateway), keys(t, "dialer"), keys(t, Gateway)
 	calls := keys(t, "calls", trusts(gateway), trusts(dialer))
 	good := claims{Use: forCaller, Workspace: uuid.Must(uuid.NewV7()), Operator: "ada"}
 	sign := func(k *Keys, aud string, c claims, now time.Time) string {
@@ -117,7 +117,7 @@ func refuses(t *testing.T) {
 		{"another audience", sign(gateway, "dialer", good, now)},
 		{"expired longer ago than the leeway", sign(gateway, "calls", good, now.Add(-tokenLife-leeway-time.Second))},
 		{"issued later than the leeway allows", sign(gateway, "calls", good, now.Add(leeway+2*time.Second))},
-		{"the gateway's name signed with an unknown key", sign(stranger, "calls", good, now)},
+		{"the gateway's name signed with an unknown key", sign(untrusted, "calls", good, now)},
 		{"a caller's token signed by a service other than the gateway", sign(dialer, "calls", good, now)},
 		{"a token that identifies a service", sign(gateway, "calls", claims{Use: forService}, now)},
 		{"a changed signature", valid[:len(valid)-8] + "AAAAAAAA"},
@@ -197,7 +197,7 @@ func ask(t *testing.T, client []connect.ClientOption, answer connect.HandlerOpti
 }
 
 func TestAllowServices_AcceptsOnlyTheNamedServices(t *testing.T) {
-	calls, dialer, stranger := keys(t, "calls"), keys(t, "dialer"), keys(t, "calls")
+	calls, dialer, untrusted := keys(t, "calls"), keys(t, "dialer"), keys(t, "calls")
 	wallet := keys(t, "billing-wallet", trusts(calls), trusts(dialer))
 	callerToken := func(k *Keys) []connect.ClientOption {
 		token, _ := k.SignCaller("billing-wallet", testCaller())
@@ -222,7 +222,7 @@ func TestAllowServices_AcceptsOnlyTheNamedServices(t *testing.T) {
 		{"no token", nil, connect.CodeUnauthenticated},
 		{"another audience", with(calls.ClientInterceptor("dialer")), connect.CodeUnauthenticated},
 		{
-			"a known service's name signed with an unknown key", with(stranger.ClientInterceptor("billing-wallet")),
+			"a known service's name signed with an unknown key", with(untrusted.ClientInterceptor("billing-wallet")),
 			connect.CodeUnauthenticated,
 		},
 		{"a token that identifies a caller", callerToken(calls), connect.CodeUnauthenticated},

@@ -211,8 +211,8 @@ func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
 // certificate replaces the file. The same client must connect, because it reads the file for each
 // connection.
 func waitsForTheCertificate(t *testing.T, cfg kafka.Config, trusted *authority) {
-	stranger := newAuthority(t)
-	stranger.sign(t, "stranger", false)
+	untrusted := newAuthority(t)
+	untrusted.sign(t, "untrusted", false)
 	place := t.TempDir()
 	cfg.CertFile, cfg.KeyFile = filepath.Join(place, "cert.pem"), filepath.Join(place, "key.pem")
 	put := func(from *authority, name string) {
@@ -223,7 +223,7 @@ func waitsForTheCertificate(t *testing.T, cfg kafka.Config, trusted *authority) 
 			}
 		}
 	}
-	put(stranger, "stranger")
+	put(untrusted, "untrusted")
 	client, err := kafka.NewClient(cfg, "test", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func TestSignIn_ThroughAnOpenIDProvider(t *testing.T) {
 	if b.provider == nil {
 		t.Skip("a running stack (RINGFENCE_RUNNING) has no OpenID provider")
 	}
-	b.provider.signInAs("stranger", "Mallory")
+	b.provider.signInAs("without-role", "Mallory")
 	b.visit(t, "/sign-in?next=/operator/services")
 	b.run(t, chromedp.Click(`a[href^="/sign-in/oidc/start"]`))
 	b.shows(t, "[role=alert]", "You have no role here.")

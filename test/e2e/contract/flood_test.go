@@ -127,7 +127,7 @@ func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 			for ctx.Err() == nil {
 				got := invented(1_000_000+sent.Add(1)).send(t, "GET", "/v1/calls", nil, forwardedHeader, address)
 				if got.status != 401 && got.status != 429 {
-					t.Errorf("a stranger = %d %s", got.status, got.body)
+					t.Errorf("a request with an unknown key = %d %s", got.status, got.body)
 					return
 				}
 			}
@@ -150,7 +150,7 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		for _, value := range headers {
 			lines = append(lines, forwardedHeader, value)
 		}
-		return limitsOf(t, "a stranger", c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)).remaining
+		return limitsOf(t, "a request with an unknown key", c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)).remaining
 	}
 	const untouched = 599
 	// sendAndLook sends 90 requests from the address and then calls look immediately. Every 100 ms,

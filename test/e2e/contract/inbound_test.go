@@ -29,7 +29,7 @@ func mustBeBornWithItsID(t *testing.T, id, createdAt string) {
 func TestInbound_IsStoredDeliveredAndNotCharged(t *testing.T) {
 	w := workspace(t)
 	hears := w.subscribeAll(t)
-	line, known, stranger := number(1), number(1), number(1)
+	line, known, unknown := number(1), number(1), number(1)
 	w.operator.want(t, 201, "POST", w.admin+"/numbers", set{"phone_e164": line, "agent_id": w.agent})
 	contact := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": known, "name": "Ada"})
 	// An opt-out does not block inbound calls.
@@ -37,7 +37,7 @@ func TestInbound_IsStoredDeliveredAndNotCharged(t *testing.T) {
 	carrier := &client{base: stack(t).Demo.SimURL, http: w.operator.http}
 	for _, row := range []struct{ name, from, shown, contact string }{
 		{"from a contact, who opted out", known, known, contact.text("id")},
-		{"from an unknown number creates no contact", stranger, stranger, ""},
+		{"from an unknown number creates no contact", unknown, unknown, ""},
 		{"from a withheld number", "", "anonymous", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

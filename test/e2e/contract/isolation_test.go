@@ -29,7 +29,7 @@ func TestIsolation_ProbesCoverEveryOperation(t *testing.T) {
 		t.Fatal(err)
 	}
 	tried := map[string]bool{}
-	for _, p := range probes(&stranger{}) {
+	for _, p := range probes(&otherWorkspace{}) {
 		tried[p.operation] = true
 	}
 	for path, item := range described.Paths {
@@ -104,7 +104,7 @@ func (p probe) compareIDs(t *testing.T, c *client, base, agent string) answer {
 
 func names(header http.Header) []string { return slices.Sorted(maps.Keys(header)) }
 
-type stranger struct {
+type otherWorkspace struct {
 	*tenant
 	contact, call, event, request, subscription string
 	// dialed is the request of the call, and outcome is the outcome of the call.
@@ -117,26 +117,26 @@ type stranger struct {
 }
 
 const (
-	strangeName  = "Ottilie Fremdling"
-	strangeEmail = "ottilie@example.com"
-	// strangeExternalID is the external_id of the contact.
-	strangeExternalID = "an id of theirs"
-	strangeRef        = "a reference of theirs"
-	strangeKey        = "a-key-of-theirs"
-	strangeHeaderKey  = "a-key-of-theirs-in-a-header"
+	otherName  = "Ottilie Fremdling"
+	otherEmail = "ottilie@example.com"
+	// otherExternalID is the external_id of the contact.
+	otherExternalID = "an id of theirs"
+	otherRef        = "a reference of theirs"
+	otherKey        = "a-key-of-theirs"
+	otherHeaderKey  = "a-key-of-theirs-in-a-header"
 )
 
-func strangerWithEverything(t *testing.T) *stranger {
+func newOtherWorkspace(t *testing.T) *otherWorkspace {
 	t.Helper()
-	s := &stranger{tenant: workspace(t), number: number(1), optedOut: number(1), optedOutToo: number(1), consented: number(1)}
+	s := &otherWorkspace{tenant: workspace(t), number: number(1), optedOut: number(1), optedOutToo: number(1), consented: number(1)}
 	s.topUp(t, "100")
-	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": s.number, "name": strangeName, "metadata": set{"a": 1}}).text("id")
-	s.dialed = s.write.want(t, 202, "POST", "/v1/calls", s.order(s.number, "external_ref", strangeRef)).text("id")
+	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": s.number, "name": otherName, "metadata": set{"a": 1}}).text("id")
+	s.dialed = s.write.want(t, 202, "POST", "/v1/calls", s.order(s.number, "external_ref", otherRef)).text("id")
 	s.call = s.ended(t, s.dialed).text("call_id")
 	s.event = uuid.NewSHA1(uuid.MustParse(s.call), []byte("call.completed")).String()
-	s.request = s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "external_ref", strangeRef, "idempotency_key", strangeKey, "scheduled_for", ahead())).text("id")
-	s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "scheduled_for", ahead()), "Idempotency-Key", strangeHeaderKey)
-	s.write.want(t, 200, "PUT", dialing, set{"state": "active", "reason": strangeName})
+	s.request = s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "external_ref", otherRef, "idempotency_key", otherKey, "scheduled_for", ahead())).text("id")
+	s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "scheduled_for", ahead()), "Idempotency-Key", otherHeaderKey)
+	s.write.want(t, 200, "PUT", dialing, set{"state": "active", "reason": otherName})
 	until(t, "the call is charged and has an outcome", func() bool {
 		call := s.read.want(t, 200, "GET", "/v1/calls/"+s.call, nil)
 		s.outcome = call.text("outcome")
@@ -148,7 +148,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 	for _, to := range []string{s.number, s.consented} {
 		s.operator.want(t, 200, "PUT", s.admin+"/contacts/"+to+"/consent", set{"status": "consented", "source": "form"})
 	}
-	s.write.want(t, 200, "PATCH", "/v1/contacts/"+s.contact, set{"email": strangeEmail, "external_id": strangeExternalID})
+	s.write.want(t, 200, "PATCH", "/v1/contacts/"+s.contact, set{"email": otherEmail, "external_id": otherExternalID})
 	s.record = s.operator.want(t, 200, "GET", s.admin+"/consent-records", nil).ids()[0]
 	s.decision = s.operator.want(t, 200, "GET", s.admin+"/decisions", nil).ids()[0]
 	s.erasure, _ = s.operator.want(t, 200, "DELETE", s.admin+"/contacts/"+number(1), nil).members()["erasure"].(map[string]any)["id"].(string)
@@ -168,7 +168,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 
 func ahead() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
 
-func (s *stranger) everything(t *testing.T) map[string]string {
+func (s *otherWorkspace) everything(t *testing.T) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
 	for _, path := range []string{
@@ -193,7 +193,7 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 // operator. The other workspace must be unchanged. The same probe by the other workspace must get
 // another response, because a probe that always gets "not found" proves nothing.
 func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
-	s, w := strangerWithEverything(t), workspace(t)
+	s, w := newOtherWorkspace(t), workspace(t)
 	w.topUp(t, "100")
 	before := s.everything(t)
 	responses := map[string]answer{}

@@ -7,9 +7,9 @@ import (
 
 // probes returns reads, then changes, then creations. In this order each probe finds its objects,
 // also when the other workspace sends the probes.
-func probes(s *stranger) []probe {
+func probes(s *otherWorkspace) []probe {
 	if s.tenant == nil { // the caller needs only the list of operations
-		s = &stranger{tenant: &tenant{}}
+		s = &otherWorkspace{tenant: &tenant{}}
 	}
 	queued := fmt.Sprintf(`"scheduled_for":%q`, ahead())
 	const calls, requests, contacts, optOut = "/v1/calls", "/v1/call-requests", "/v1/contacts", "/v1/opt-outs/{x}"
@@ -20,7 +20,7 @@ func probes(s *stranger) []probe {
 		{"GET " + calls, "cursor", calls + "?starting_after={x}", "", "", s.call, unknownID()},
 		{"GET " + calls, "agent_id", calls + "?agent_id={x}", "", "", s.agent, unknownID()},
 		{"GET " + calls, "contact_id", calls + "?contact_id={x}", "", "", s.contact, unknownID()},
-		{"GET " + calls, "external_ref", calls + "?external_ref={x}", "", "", strangeRef, "a reference of nobody"},
+		{"GET " + calls, "external_ref", calls + "?external_ref={x}", "", "", otherRef, "a reference of nobody"},
 		{"GET " + calls, "to", calls + "?to={x}", "", "", s.number, number(1)},
 		{"GET " + calls, "outcome", calls + "?outcome={x}", "", "", s.outcome, "never"},
 		{"GET " + calls, "call_request_id", calls + "?call_request_id={x}", "", "", s.dialed, unknownID()},
@@ -31,16 +31,16 @@ func probes(s *stranger) []probe {
 		{"GET " + statistics, "agent_id", period + "&agent_id={x}", "", "", s.agent, unknownID()},
 		{"GET " + statistics, "a workspace in the query", period + "&workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET " + requests, "cursor", requests + "?starting_after={x}", "", "", s.request, unknownID()},
-		{"GET " + requests, "external_ref", requests + "?external_ref={x}", "", "", strangeRef, "a reference of nobody"},
+		{"GET " + requests, "external_ref", requests + "?external_ref={x}", "", "", otherRef, "a reference of nobody"},
 		{"GET " + requests, "to", requests + "?to={x}", "", "", s.number, number(1)},
 		{"GET " + requests, "a workspace in the query", requests + "?workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET " + requests + "/{id}", "id", requests + "/{x}", "", "", s.request, unknownID()},
 		{"GET " + requests + "/{id}/timeline", "id", requests + "/{x}/timeline", "", "", s.request, unknownID()},
 		{"GET " + contacts, "cursor", contacts + "?starting_after={x}", "", "", s.contact, unknownID()},
 		{"GET " + contacts, "phone", contacts + "?phone={x}", "", "", s.number, number(1)},
-		{"GET " + contacts, "q", contacts + "?q={x}", "", "", strangeName, "Nobody"},
-		{"GET " + contacts, "email", contacts + "?email={x}", "", "", strangeEmail, "nobody@example.com"},
-		{"GET " + contacts, "external_id", contacts + "?external_id={x}", "", "", strangeExternalID, "an id of nobody"},
+		{"GET " + contacts, "q", contacts + "?q={x}", "", "", otherName, "Nobody"},
+		{"GET " + contacts, "email", contacts + "?email={x}", "", "", otherEmail, "nobody@example.com"},
+		{"GET " + contacts, "external_id", contacts + "?external_id={x}", "", "", otherExternalID, "an id of nobody"},
 		{"GET " + contacts, "a workspace in the query", contacts + "?workspace_id={x}", "", "", s.id, unknownID()},
 		{"GET " + contacts + "/{id}", "id", contacts + "/{x}", "", "", s.contact, unknownID()},
 		{"GET /v1/opt-outs/{phone_e164}", "an opted-out number", optOut, "", "", s.optedOut, number(1)},
@@ -90,8 +90,8 @@ func probes(s *stranger) []probe {
 		probe{"POST " + calls, "agent_id", calls, `{"agent_id":"{x}","to":"+14155559901",` + queued + `}`, "", s.agent, unknownID()},
 		probe{"POST " + calls, "contact_id with its number", calls, `{"agent_id":"{agent}","contact_id":"{x}","to":"` + s.number + `",` + queued + `}`, "", s.contact, unknownID()},
 		probe{"POST " + calls, "contact_id with another number", calls, `{"agent_id":"{agent}","contact_id":"{x}","to":"+14155559901",` + queued + `}`, "", s.contact, unknownID()},
-		probe{"POST " + calls, "idempotency key", calls, `{"agent_id":"{agent}","to":"+14155559901","idempotency_key":"{x}",` + queued + `}`, "", strangeKey, "a-key-of-nobody"},
-		probe{"POST " + calls, "idempotency key in the header", calls, `{"agent_id":"{agent}","to":"+14155559901",` + queued + `}`, "{x}", strangeHeaderKey, "another-of-nobody"},
+		probe{"POST " + calls, "idempotency key", calls, `{"agent_id":"{agent}","to":"+14155559901","idempotency_key":"{x}",` + queued + `}`, "", otherKey, "a-key-of-nobody"},
+		probe{"POST " + calls, "idempotency key in the header", calls, `{"agent_id":"{agent}","to":"+14155559901",` + queued + `}`, "{x}", otherHeaderKey, "another-of-nobody"},
 		probe{"POST " + calls, "a number opted out elsewhere", calls, `{"agent_id":"{agent}","to":"{x}",` + queued + `}`, "", s.optedOutToo, number(1)},
 		probe{"POST /v1/opt-outs", "a number with consent elsewhere", "/v1/opt-outs", `{"phone_e164":"{x}"}`, "", s.consented, number(1)},
 		probe{"POST " + contacts, "a contact's number", contacts, `{"phone_e164":"{x}"}`, "", s.number, number(1)},
@@ -100,7 +100,7 @@ func probes(s *stranger) []probe {
 
 // subscriptionProbes begins with a creation, because the other workspace has the maximum number of
 // active subscriptions.
-func subscriptionProbes(s *stranger) []probe {
+func subscriptionProbes(s *otherWorkspace) []probe {
 	const one = subscriptions + "/{x}"
 	return []probe{
 		{"POST " + subscriptions, "id and workspace in the body", subscriptions,
@@ -120,7 +120,7 @@ func subscriptionProbes(s *stranger) []probe {
 
 // operatorProbes returns probes that name objects of the other workspace under the customer's path.
 // Each path follows /admin/v1/workspaces/{id}.
-func operatorProbes(s *stranger) []probe {
+func operatorProbes(s *otherWorkspace) []probe {
 	const hooks = "/webhook-subscriptions"
 	return []probe{
 		{"GET /api-keys/{key_id}", "id", "/api-keys/{x}", "", "", s.writeID, unknownID()},

@@ -13,7 +13,7 @@ import (
 // Calls of the simulated carrier have no audio, so the test stores a recording for a call.
 func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
 	w := workspace(t, set{"features": set{"transcripts": true, "recordings": true}})
-	stranger := workspace(t)
+	otherTenant := workspace(t)
 	w.topUp(t, "10")
 	request := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id")
 	path := "/v1/calls/" + w.ended(t, request).text("call_id")
@@ -58,7 +58,7 @@ func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
 	}
 	w.download(t, got.text("url"))
 	for _, of := range []string{"", "/transcript", "/recording"} {
-		stranger.read.refused(t, 404, "not_found", "GET", path+of, nil)
+		otherTenant.read.refused(t, 404, "not_found", "GET", path+of, nil)
 	}
 
 	w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"transcripts": false, "recordings": false}})

@@ -102,14 +102,14 @@ func TestServer_StartsDespiteAStaleLockFile(t *testing.T) {
 	defer starter.Close()
 	s := server(t, starter)
 	// The process id of a killed postmaster now belongs to another program of the same account.
-	stranger := exec.Command("sleep", "60")
-	stranger.SysProcAttr = s.Account.attributes()
-	if err := stranger.Start(); err != nil {
+	otherProgram := exec.Command("sleep", "60")
+	otherProgram.SysProcAttr = s.Account.attributes()
+	if err := otherProgram.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = stranger.Process.Kill(); _ = stranger.Wait() }()
+	defer func() { _ = otherProgram.Process.Kill(); _ = otherProgram.Wait() }()
 	lock := filepath.Join(s.Data, "postmaster.pid")
-	if err := os.WriteFile(lock, []byte(strconv.Itoa(stranger.Process.Pid)+"\n"+s.Data+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(lock, []byte(strconv.Itoa(otherProgram.Process.Pid)+"\n"+s.Data+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Account.chown(lock); err != nil {
@@ -124,8 +124,8 @@ func TestServer_StartsDespiteAStaleLockFile(t *testing.T) {
 	if child.Exits() != 0 {
 		t.Errorf("Postgres ended %d times before it came up", child.Exits())
 	}
-	if _, alive := Identify("", stranger.Process.Pid); !alive {
-		t.Error("a stranger's process was ended")
+	if _, alive := Identify("", otherProgram.Process.Pid); !alive {
+		t.Error("a process of another program was ended")
 	}
 }
 

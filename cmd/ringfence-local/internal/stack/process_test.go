@@ -125,11 +125,11 @@ func TestOrphans_ContainsOnlyProcessesOfTheKilledRun(t *testing.T) {
 	if !ok {
 		t.Fatal("a running process has no identity")
 	}
-	stranger := id
-	stranger.Started = "another boot/1" // simulates a process id that now belongs to another program
+	reusedPID := id
+	reusedPID.Started = "another boot/1" // simulates a process id that now belongs to another program
 	dead := Identity{Name: "dialer", PID: 1 << 30, Started: id.Started}
 	record := filepath.Join(t.TempDir(), "children.json")
-	if err := writeRecord(record, []Identity{stranger, dead, id}); err != nil {
+	if err := writeRecord(record, []Identity{reusedPID, dead, id}); err != nil {
 		t.Fatal(err)
 	}
 	found := Orphans(record)

@@ -177,7 +177,7 @@ func (h *history) endRequests() {
 	var pending []holds.Outcome
 	for range rapid.IntRange(1, 4).Draw(h.T, "pending") {
 		v := holds.Outcome{WorkspaceID: h.workspace, RequestID: wallettest.ID(), Reason: holds.Ended, BillableSeconds: rapid.Int32Range(0, 5000).Draw(h.T, "talk")}
-		if len(h.orders) > 0 && rapid.IntRange(0, 9).Draw(h.T, "stranger") > 0 {
+		if len(h.orders) > 0 && rapid.IntRange(0, 9).Draw(h.T, "unknown request if 0") > 0 {
 			v.RequestID = rapid.SampledFrom(h.orders).Draw(h.T, "which").RequestID
 		}
 		pending = append(pending, v)

@@ -82,9 +82,9 @@ func TestHold_RepeatedOrderReturnsTheFirstHold(t *testing.T) {
 	}
 	wallettest.Balances(t, st, workspace, 10*money.Credit-half, half)
 
-	stranger := wallettest.Workspace(t, st, money.Credit)
-	order.WorkspaceID = stranger
-	decisions, err = st.Hold(t.Context(), stranger, []holds.Order{order})
+	otherWorkspace := wallettest.Workspace(t, st, money.Credit)
+	order.WorkspaceID = otherWorkspace
+	decisions, err = st.Hold(t.Context(), otherWorkspace, []holds.Order{order})
 	if err != nil {
 		t.Errorf("the same id from another workspace: Hold: %v", err)
 	} else if !errors.Is(decisions[0].Err, holds.ErrForeign) {
@@ -217,9 +217,9 @@ func TestSettle_UnknownHoldIsReportedAsLate(t *testing.T) {
 	st := store.New(pool)
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
 	workspace := wallettest.Workspace(t, st, money.Credit)
-	stranger := wallettest.Workspace(t, st, money.Credit)
-	order := wallettest.Order(stranger)
-	if _, err := st.Hold(t.Context(), stranger, []holds.Order{order}); err != nil {
+	otherWorkspace := wallettest.Workspace(t, st, money.Credit)
+	order := wallettest.Order(otherWorkspace)
+	if _, err := st.Hold(t.Context(), otherWorkspace, []holds.Order{order}); err != nil {
 		t.Fatal(err)
 	}
 	nowhere := wallettest.ID()
@@ -239,7 +239,7 @@ func TestSettle_UnknownHoldIsReportedAsLate(t *testing.T) {
 	} else if len(left) != 0 {
 		t.Errorf("workspaces left to settle: left = %v, want none", left)
 	}
-	wallettest.Balances(t, st, stranger, half, half)
+	wallettest.Balances(t, st, otherWorkspace, half, half)
 }
 
 func TestPay_RepeatedReferenceIsPostedOnce(t *testing.T) {

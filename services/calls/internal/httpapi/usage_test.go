@@ -69,7 +69,7 @@ func (r *rig) insert(calls ...usedCall) {
 func TestUsage_SumsTheCallsOfAMonth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	stranger, deleted := newID(t), uuid.MustParse("ffffffff-0000-7000-8000-000000000001")
+	otherWorkspace, deleted := newID(t), uuid.MustParse("ffffffff-0000-7000-8000-000000000001")
 	r.exec("UPDATE agents SET name = $2 WHERE id = $1", r.agent, "=HYPERLINK(\"http://evil\",\"Ada, 1\")")
 	first, last := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)
 	r.insert(
@@ -84,7 +84,7 @@ func TestUsage_SumsTheCallsOfAMonth(t *testing.T) {
 		// another workspace.
 		usedCall{first.Add(-time.Millisecond), r.workspace, r.agent, "outbound", "+14155550100", 10, nil},
 		usedCall{last, r.workspace, r.agent, "outbound", "+14155550100", 11, nil},
-		usedCall{first, stranger, r.agent, "outbound", "+14155550100", 12, nil},
+		usedCall{first, otherWorkspace, r.agent, "outbound", "+14155550100", 12, nil},
 	)
 	resp, body, err := r.download(r.workspace, "2026-06")
 	if err != nil {

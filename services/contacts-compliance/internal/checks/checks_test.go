@@ -319,9 +319,9 @@ func TestPreCheck_ReportsRefusalsInTheDocumentedOrder(t *testing.T) {
 	h.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 	expect("every gate allows", req, "<nil>")
 	expect("variables that are not an object", h.request(number, `[]`), "validation_error")
-	stranger := h.request(number, "")
-	stranger.NamedContact, stranger.WorkspaceID = other.ID, uuid.Must(uuid.NewV7())
-	expect("another workspace's contact", stranger, "invalid_contact")
+	foreignRequest := h.request(number, "")
+	foreignRequest.NamedContact, foreignRequest.WorkspaceID = other.ID, uuid.Must(uuid.NewV7())
+	expect("another workspace's contact", foreignRequest, "invalid_contact")
 }
 
 func TestPreCheck_ReturnsTheWantedTimeOrTheNextOpening(t *testing.T) {

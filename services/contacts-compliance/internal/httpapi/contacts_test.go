@@ -230,21 +230,21 @@ func TestContacts_AreInvisibleToOtherWorkspaces(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)
-	stranger := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()),
+	otherCaller := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()),
 		Access: serviceauth.Write}
 	for _, path := range []string{"/v1/contacts/" + id, "/v1/opt-outs/+15005550001"} {
-		r.checkResponse(t, r.send(t, stranger, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
+		r.checkResponse(t, r.send(t, otherCaller, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
 	}
-	r.checkResponse(t, r.send(t, stranger, http.MethodPatch, "/v1/contacts/"+id, `{"name":"x"}`), http.StatusNotFound,
+	r.checkResponse(t, r.send(t, otherCaller, http.MethodPatch, "/v1/contacts/"+id, `{"name":"x"}`), http.StatusNotFound,
 		"not_found")
-	r.checkResponse(t, r.send(t, stranger, http.MethodDelete, "/v1/opt-outs/+15005550001", ""), http.StatusNotFound,
+	r.checkResponse(t, r.send(t, otherCaller, http.MethodDelete, "/v1/opt-outs/+15005550001", ""), http.StatusNotFound,
 		"not_found")
-	r.checkResponse(t, r.send(t, stranger, http.MethodGet, "/v1/contacts?starting_after="+id, ""),
+	r.checkResponse(t, r.send(t, otherCaller, http.MethodGet, "/v1/contacts?starting_after="+id, ""),
 		http.StatusUnprocessableEntity, "validation_error")
-	if got := r.send(t, stranger, http.MethodGet, "/v1/contacts", ""); len(got.body["data"].([]any)) != 0 {
+	if got := r.send(t, otherCaller, http.MethodGet, "/v1/contacts", ""); len(got.body["data"].([]any)) != 0 {
 		t.Errorf("list of another workspace = %s, want none", got.raw)
 	}
-	if got := r.send(t, stranger, http.MethodPost, "/v1/contacts",
+	if got := r.send(t, otherCaller, http.MethodPost, "/v1/contacts",
 		`{"phone_e164":"+15005550001"}`); got.status != http.StatusCreated {
 		t.Errorf("create of the number in another workspace = %d %s, want 201", got.status, got.raw)
 	}

@@ -263,8 +263,8 @@ func TestSIP_InboundCallIsAnswered(t *testing.T) {
 		}
 		return <-over
 	}
-	if end := ring(ours, func() { t.Error("a stranger was answered") }, time.Second); end.Status != 0 {
-		t.Errorf("status that a stranger received = %d, want 0", end.Status)
+	if end := ring(ours, func() { t.Error("a call from an unknown source was answered") }, time.Second); end.Status != 0 {
+		t.Errorf("status of a call from an unknown source = %d, want 0", end.Status)
 	}
 	if status, response := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks",
 		`{"name":"near","host":"127.0.0.1","port":9}`); status != 201 {

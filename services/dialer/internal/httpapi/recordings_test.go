@@ -122,9 +122,9 @@ func TestRecording_IsServedOnlyForAValidLink(t *testing.T) {
 			t.Errorf("a link %s: got.Body = %q, want it to contain %q", name, got.Body.String(), `"not_found"`)
 		}
 	}
-	stranger := httptest.NewRecorder()
-	o.handler.ServeHTTP(stranger, httptest.NewRequest("GET", good, nil))
-	if stranger.Code != http.StatusUnauthorized {
-		t.Errorf("status of a request without the gateway's token = %d", stranger.Code)
+	unauthenticated := httptest.NewRecorder()
+	o.handler.ServeHTTP(unauthenticated, httptest.NewRequest("GET", good, nil))
+	if unauthenticated.Code != http.StatusUnauthorized {
+		t.Errorf("status of a request without the gateway's token = %d", unauthenticated.Code)
 	}
 }

@@ -114,7 +114,7 @@ func BenchmarkStreams(b *testing.B) {
 		b.Fatal("length of trips = 0, want more")
 	}
 	if sum.Forged+sum.UnknownSources+sum.Malformed+sum.Unsent > 0 {
-		b.Fatalf("sum.Forged+sum.Strangers+sum.Malformed+sum.Unsent = %v, want 0",
+		b.Fatalf("sum.Forged+sum.UnknownSources+sum.Malformed+sum.Unsent = %v, want 0",
 			sum.Forged+sum.UnknownSources+sum.Malformed+sum.Unsent)
 	}
 	slices.Sort(trips)

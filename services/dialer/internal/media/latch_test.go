@@ -6,10 +6,10 @@ import (
 )
 
 var (
-	signalled     = netip.MustParseAddrPort("203.0.113.9:40000")
-	otherPort     = netip.MustParseAddrPort("203.0.113.9:1024")
-	latchStranger = netip.MustParseAddrPort("192.0.2.66:40000")
-	another       = netip.MustParseAddrPort("203.0.113.9:1025")
+	signalled    = netip.MustParseAddrPort("203.0.113.9:40000")
+	otherPort    = netip.MustParseAddrPort("203.0.113.9:1024")
+	latchUnknown = netip.MustParseAddrPort("192.0.2.66:40000")
+	another      = netip.MustParseAddrPort("203.0.113.9:1025")
 )
 
 func heard(l *Latch, from netip.AddrPort, number uint16, n int) (count int) {
@@ -29,7 +29,7 @@ func signal() *Latch {
 
 func TestLatch_RefusesUnknownAddresses(t *testing.T) {
 	l := signal()
-	if n := heard(l, latchStranger, 0, 1000); n != 0 {
+	if n := heard(l, latchUnknown, 0, 1000); n != 0 {
 		t.Errorf("heard: n = %v, want 0", n)
 	} else if got := l.Target(); got != signalled {
 		t.Errorf("heard: l.Target() = %v, want %v", got, signalled)
@@ -38,7 +38,7 @@ func TestLatch_RefusesUnknownAddresses(t *testing.T) {
 	if n := heard(l, signalled, 0, 3); n != 3 {
 		t.Errorf("%d of 3 packets of the signalled address are heard", n)
 	}
-	if n := heard(l, latchStranger, 3, 1000) + heard(l, otherPort, 3, 1000); n != 0 {
+	if n := heard(l, latchUnknown, 3, 1000) + heard(l, otherPort, 3, 1000); n != 0 {
 		t.Errorf("n = %v, want 0", n)
 	} else if got := l.Target(); got != signalled {
 		t.Errorf("l.Target() = %v, want %v", got, signalled)
@@ -100,19 +100,19 @@ func TestLatch_NewSignalledAddressResetsTheLatch(t *testing.T) {
 	if l.Target() != otherPort {
 		t.Error("a refresh reset the latch")
 	}
-	l.Signal(latchStranger)
+	l.Signal(latchUnknown)
 	switch {
-	case l.Target() != latchStranger:
-		t.Errorf("l.Target() = %v, want %v", l.Target(), latchStranger)
+	case l.Target() != latchUnknown:
+		t.Errorf("l.Target() = %v, want %v", l.Target(), latchUnknown)
 	case heard(l, otherPort, 10, 10) != 0:
 		t.Error("heard(l, otherPort, 10, 10) is not 0")
-	case heard(l, latchStranger, 0, 1) != 1:
-		t.Error("heard(l, stranger, 0, 1) is not 1")
+	case heard(l, latchUnknown, 0, 1) != 1:
+		t.Error("heard(l, latchUnknown, 0, 1) is not 1")
 	}
 	l.Signal(netip.AddrPort{}) // a hold signals the address 0.0.0.0
 	if l.Target().IsValid() {
 		t.Error("an unknown sender: l.Target().IsValid() = true, want false")
-	} else if got := heard(l, latchStranger, 1, 10); got != 0 {
-		t.Errorf("an unknown sender: heard(l, stranger, 1, 10) = %v, want 0", got)
+	} else if got := heard(l, latchUnknown, 1, 10); got != 0 {
+		t.Errorf("an unknown sender: heard(l, latchUnknown, 1, 10) = %v, want 0", got)
 	}
 }

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	far      = netip.MustParseAddrPort("203.0.113.9:40000")
-	stranger = netip.MustParseAddrPort("192.0.2.66:40000")
+	far           = netip.MustParseAddrPort("203.0.113.9:40000")
+	unknownSource = netip.MustParseAddrPort("192.0.2.66:40000")
 )
 
 // voice sends frames that contain consecutive letters, and records the frames that it receives.
@@ -272,14 +272,14 @@ func TestStream_IgnoresInvalidPackets(t *testing.T) {
 func TestStream_IgnoresPacketsFromUnknownAddresses(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t)
-	d.speak(stranger, 100)
+	d.speak(unknownSource, 100)
 	d.number = 65530
 	d.speak(far, 3)
 	for n := range uint16(100) {
-		d.receivePacket(d.packet(d.number+n, func(p *rtp.Packet) { p.Payload[0] = 'X' }), stranger, d.time)
+		d.receivePacket(d.packet(d.number+n, func(p *rtp.Packet) { p.Payload[0] = 'X' }), unknownSource, d.time)
 		d.receivePacket(
 			d.packet(d.number+n, func(p *rtp.Packet) { p.PayloadType = 101; p.Payload = []byte{5, 0x8A, 1, 64} }),
-			stranger,
+			unknownSource,
 			d.time,
 		)
 	}

@@ -80,7 +80,7 @@ var (
 	counters = []counter{
 		{packets, func(s *Stats) *uint64 { return &s.Sent }, []string{"sent"}},
 		{packets, func(s *Stats) *uint64 { return &s.Received }, []string{"received"}},
-		{unheard, func(s *Stats) *uint64 { return &s.UnknownSources }, []string{"stranger"}},
+		{unheard, func(s *Stats) *uint64 { return &s.UnknownSources }, []string{"unknown_source"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Malformed }, []string{"malformed"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Foreign }, []string{"payload_type"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Forged }, []string{"forged"}},

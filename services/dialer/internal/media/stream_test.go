@@ -220,7 +220,7 @@ func TestStreams_ExchangeAudioOverLoopback(t *testing.T) {
 		case after.Received < 10:
 			t.Errorf("after.Received = %v, want at least 10", after.Received)
 		case before.Forged+before.Malformed+before.UnknownSources+before.Unsent != 0:
-			t.Errorf("before.Forged + before.Malformed + before.Strangers + before.Unsent = %v, want 0",
+			t.Errorf("before.Forged + before.Malformed + before.UnknownSources + before.Unsent = %v, want 0",
 				before.Forged+before.Malformed+before.UnknownSources+before.Unsent)
 		}
 		if again := ends[0].Close(); again.Sent != before.Sent {
@@ -325,7 +325,7 @@ func FuzzReceivePacket(f *testing.F) {
 			}
 			for _, packet := range [][]byte{first, second, first} {
 				d.receivePacket(bytes.Clone(packet), far, d.time)
-				d.receivePacket(bytes.Clone(packet), stranger, d.time)
+				d.receivePacket(bytes.Clone(packet), unknownSource, d.time)
 				d.run(frameTime)
 			}
 			switch s := d.Stats(); {

@@ -190,9 +190,9 @@ func TestStream_PacketsFromUnknownAddressesDoNotRestartTheTimeout(t *testing.T) 
 	d := newStreamTest(t)
 	d.connect(t)
 	d.speak(far, 1)
-	d.speak(stranger, 800)
+	d.speak(unknownSource, 800)
 	if d.Stats().Timeouts != 1 {
-		t.Errorf("timeouts in 16 s of strangers' packets = %d", d.Stats().Timeouts)
+		t.Errorf("timeouts in 16 s of packets from an unknown source = %d", d.Stats().Timeouts)
 	}
 	<-d.timeouts
 }

@@ -97,12 +97,12 @@ func TestBucket_PutAndDeleteChangeTheObject(t *testing.T) {
 	}
 	wrong := server.Storage()
 	wrong.SecretKey = "another"
-	stranger, err := recordings.NewBucket(wrong)
+	unauthorized, err := recordings.NewBucket(wrong)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server.Away(false)
-	if err := stranger.Put(t.Context(), "x", aFile(t, "x")); err == nil {
+	if err := unauthorized.Put(t.Context(), "x", aFile(t, "x")); err == nil {
 		t.Error("Put with a wrong access key succeeded")
 	}
 }

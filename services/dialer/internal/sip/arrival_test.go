@@ -209,13 +209,13 @@ func TestArrival_CallIsRefusedAboveTheRateWhileDrainingOrFromAnUnknownSource(t *
 		t.Errorf("end of a call during the drain = %+v", end)
 	}
 	closed := newCallee(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
-	stranger := closed.fixture(transport.UDP).dial("", to("talks"),
+	refusedCall := closed.fixture(transport.UDP).dial("", to("talks"),
 		func(o *sip.Invite, _ *leg) { o.FirstResponse = 200 * time.Millisecond })
-	stranger.ends(callstate.RecoveryOnTimerExpire, true)
+	refusedCall.ends(callstate.RecoveryOnTimerExpire, true)
 	if closed.took.Load() != 0 {
-		t.Errorf("a stranger's call came in: closed.took = %v, want 0", closed.took.Load())
-	} else if got := closed.arrival(stranger.id); got != nil {
-		t.Errorf("a stranger's call came in: closed.arrival(stranger.id) = %v, want nil", got)
+		t.Errorf("a call that Admit refused came in: closed.took = %v, want 0", closed.took.Load())
+	} else if got := closed.arrival(refusedCall.id); got != nil {
+		t.Errorf("a call that Admit refused came in: closed.arrival(refused.id) = %v, want nil", got)
 	}
 }
 
@@ -393,5 +393,5 @@ func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 		t.Error("a message from the peer of a call was not accepted")
 	}
 	l.hangUp(callstate.NormalClearing)
-	testkit.Until(t, "it is a stranger again", func() bool { return !heard() })
+	testkit.Until(t, "messages from the former peer are ignored", func() bool { return !heard() })
 }

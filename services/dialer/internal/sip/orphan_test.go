@@ -198,7 +198,7 @@ func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 	}
 	send(closed, options)
 	if response := heard(200 * time.Millisecond); response != "" {
-		t.Errorf("response to a stranger = %q, want none", response)
+		t.Errorf("response to an unknown source = %q, want none", response)
 	}
 	for _, garbage := range garbage() {
 		send(r.agent, garbage)

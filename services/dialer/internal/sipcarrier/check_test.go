@@ -66,7 +66,7 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 	t.Parallel()
 	const ours = "127.0.0.1"
 	pair, authority := certificate(t, ours)
-	_, stranger := certificate(t, ours)
+	_, otherAuthority := certificate(t, ours)
 	names := directory{
 		"a.test": ours, "six.test": "2001:db8::1", "_sip._udp.srv.test": "six.test.", "other.test": ours,
 	}
@@ -208,7 +208,7 @@ func TestCheck_ReportsTheFailedStepAndItsRemedy(t *testing.T) {
 			seen: "no username is set",
 		},
 		{
-			name: "TLS with an unknown authority", change: []func(*trunks.Trunk){secure(ours, stranger)},
+			name: "TLS with an unknown authority", change: []func(*trunks.Trunk){secure(ours, otherAuthority)},
 			want: "dns skipped, transport ok, tls failed, options skipped, digest skipped",
 			seen: "valid until", remedy: "ca_certificates",
 		},

@@ -172,9 +172,9 @@ func TestInboundFilter_FindsATrunkAddedAfterTheLastRead(t *testing.T) {
 	if got, want := found.TrunkID, added.TrunkID; got != want {
 		t.Errorf("trunk = %s, want %s", got, want)
 	}
-	stranger := netip.MustParseAddrPort("192.0.2.2:5060")
-	if found, ok := d.CallFrom(t.Context(), stranger, transport.UDP); ok {
-		t.Errorf("CallFrom(%s) = trunk %s, want none", stranger, found.TrunkID)
+	unknownSource := netip.MustParseAddrPort("192.0.2.2:5060")
+	if found, ok := d.CallFrom(t.Context(), unknownSource, transport.UDP); ok {
+		t.Errorf("CallFrom(%s) = trunk %s, want none", unknownSource, found.TrunkID)
 	}
 }
 

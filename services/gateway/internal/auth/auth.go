@@ -145,7 +145,7 @@ func (d *Authenticator) rejectKey(status ratelimit.Status, err error) (store.Pri
 // These are the prefixes of the counter keys for client addresses.
 const (
 	addressKey    = "address "
-	wrongTokenKey = "stranger " // the prefix of the counters of wrong operator tokens
+	wrongTokenKey = "wrong token " // the prefix of the counters of wrong operator tokens
 )
 
 // LimitAnonymous counts a request without an API key by the client's address. It returns 429 above

@@ -82,7 +82,7 @@ func TestOperator_TokenAboveTheLimitIsRefusedWithoutAComparison(t *testing.T) {
 			t.Fatalf("wrong token %d: %v, want 401 or 429", i, err)
 		}
 		if limited == 1 {
-			setRate(t, pool, "stranger ", "1 hour") // refuses requests for longer than the test runs
+			setRate(t, pool, "wrong token ", "1 hour") // refuses requests for longer than the test runs
 			limited++
 		}
 	}

@@ -168,9 +168,9 @@ func TestConsole_PasskeyRefusesForgedResponses(t *testing.T) {
 	unverified.authenticator.Options.UserNotVerified = true
 	wantAnswer(t, "without user verification", finish(unverified.get(start())), http.StatusUnauthorized, "sign_in_refused")
 
-	stranger := *grace
-	stranger.credential = virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2)
-	wantAnswer(t, "unknown passkey", finish(stranger.get(start())), http.StatusUnauthorized, "sign_in_refused")
+	unregistered := *grace
+	unregistered.credential = virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2)
+	wantAnswer(t, "unknown passkey", finish(unregistered.get(start())), http.StatusUnauthorized, "sign_in_refused")
 
 	first, second := start(), start()
 	body := strings.Replace(grace.get(first), first.Attempt, second.Attempt, 1)

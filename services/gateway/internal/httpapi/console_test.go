@@ -248,7 +248,7 @@ func TestConsole_RoleTableDecidesAboutEveryRequest(t *testing.T) {
 	for _, role := range people.WorkspaceRoles() {
 		sessions[role], _ = r.memberSession(workspace, role)
 	}
-	stranger, _ := r.memberSession(other, people.Owner)
+	otherOwner, _ := r.memberSession(other, people.Owner)
 	for _, rule := range httpapi.ConsoleRules() {
 		if !rule.InHeader && !rule.InPath && !rule.OfSystem {
 			continue // every person may use the route
@@ -266,7 +266,7 @@ func TestConsole_RoleTableDecidesAboutEveryRequest(t *testing.T) {
 			want, code = http.StatusForbidden, "forbidden"
 		}
 		wantAnswer(t, "owner of another workspace: "+rule.Method+" "+path,
-			r.visitIn(workspace, rule.Method, path, stranger, ""), want, code)
+			r.visitIn(workspace, rule.Method, path, otherOwner, ""), want, code)
 	}
 }
 

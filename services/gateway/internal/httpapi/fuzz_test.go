@@ -92,9 +92,9 @@ func FuzzAdmin(f *testing.F) {
 	}.Fuzz(f)
 }
 
-// FuzzStrangers sends requests without a valid key. The response is 401 for every path, method and
+// FuzzUnauthenticated sends requests without a valid key. The response is 401 for every path, method and
 // credential.
-func FuzzStrangers(f *testing.F) {
+func FuzzUnauthenticated(f *testing.F) {
 	r := newRig(f)
 	key, _ := r.key(r.workspace(""), "read")
 	for _, header := range []string{"", "Bearer", "Bearer ", "Bearer  " + key[:20], "bearer\t" + key, "Basic " + key, "Bearer " + key + key, "Bearer rf_live_\x00", key,

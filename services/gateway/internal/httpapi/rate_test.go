@@ -163,7 +163,7 @@ func TestAdmin_WrongTokensAreCountedByAddress(t *testing.T) {
 	if got := from("203.0.113.7", "a-token-of-ada-0002"); got.status != http.StatusUnauthorized {
 		t.Errorf("a wrong token = %d, want 401", got.status)
 	}
-	r.useUp("stranger 203.0.113.7")
+	r.useUp("wrong token 203.0.113.7")
 	wantLimited(t, "a wrong token above the limit", from("203.0.113.7", "a-token-of-ada-0002"))
 	wantLimited(t, "the correct token above the limit", from("203.0.113.7", operatorToken))
 	if got := from("203.0.113.9", operatorToken); got.status != http.StatusOK {

@@ -8,7 +8,7 @@ import (
 
 // No message of the agent may cause a panic. The size of the audio and text in the events must be
 // limited by the size of the message.
-func FuzzHandleMessage(f *testing.F) {
+func FuzzAgentMessage(f *testing.F) {
 	for _, seed := range []string{
 		`{"event":"media","media":{"payload":"//8="}}`, `{"event":"media","media":{"payload":7}}`, `{"event":"mark"}`, `{"event":"mark","mark":{"name":"x"}}`,
 		`{"event":"clear"}`, `{"event":"hangup"}`, `{"event":"transcript","transcript":{"role":"agent","text":"\ud800"}}`,

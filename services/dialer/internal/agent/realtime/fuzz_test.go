@@ -9,7 +9,7 @@ import (
 
 // No message of the model may cause a panic. The size of the audio and text in the events must be
 // limited by the size of the message.
-func FuzzHandleMessage(f *testing.F) {
+func FuzzModelEvent(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"response.output_audio.delta","item_id":"i","delta":"//8="}`,
 		`{"type":"response.output_audio.delta","delta":"\/\/8="}`,

@@ -46,7 +46,7 @@ func TestFilterDatagram_ReportsDroppedINVITEs(t *testing.T) {
 			tt.want[i].Source, tt.want[i].Transport = netip.MustParseAddrPort(source), UDP
 		}
 		if diff := cmp.Diff(tt.want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
-			t.Errorf("%s: strangers differ (-want +got):\n%s", tt.name, diff)
+			t.Errorf("%s: rejected sources differ (-want +got):\n%s", tt.name, diff)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func optOut(t *testing.T, x *fixture, callbacks sipcarrier.ConversationCallbacks
 }
 
 // The call has a row, so its events must be stored before the reconciliation.
-func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
+func TestEvents_OfACallWithARowAreStoredBeforeTheReconciliation(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun, over := make(chan sipcarrier.ConversationCallbacks, 1), make(chan struct{})
@@ -63,7 +63,7 @@ func TestUnreconciled_EventsOfACallWithARowAreStored(t *testing.T) {
 
 // The opt-out must be stored before the reconciliation. The end of the call must be stored
 // afterwards.
-func TestUnreconciled_OptOutIsStoredWithoutARow(t *testing.T) {
+func TestOptOut_IsStoredBeforeTheReconciliationWithoutARow(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun, over := make(chan sipcarrier.ConversationCallbacks, 1), make(chan struct{})
@@ -96,7 +96,7 @@ func TestUnreconciled_OptOutIsStoredWithoutARow(t *testing.T) {
 
 // After a failover, the events in the leg's queue wait for the reconciliation. The opt-out must not
 // wait for them.
-func TestUnreconciled_OptOutDoesNotWaitForEarlierEvents(t *testing.T) {
+func TestOptOut_DoesNotWaitForEventsThatWaitForTheReconciliation(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun := make(chan sipcarrier.ConversationCallbacks, 1)
@@ -122,7 +122,7 @@ func TestUnreconciled_OptOutDoesNotWaitForEarlierEvents(t *testing.T) {
 
 // The leg must be stored before the reconciliation, because the reconciliation first settles the
 // intents of calls with a live leg.
-func TestUnreconciled_RefreshStoresTheLeg(t *testing.T) {
+func TestRefresh_StoresTheLegBeforeTheReconciliation(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	x.far.On("39", func(c *siptest.Call) {
@@ -139,7 +139,7 @@ func TestUnreconciled_RefreshStoresTheLeg(t *testing.T) {
 }
 
 // The opt-out must be stored without a row. The end of the call must then insert the row again.
-func TestUnreconciled_OptOutOfAnInboundCallIsStoredWithoutARow(t *testing.T) {
+func TestOptOut_OfAnInboundCallIsStoredWithoutARow(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestUnreconciled_OptOutOfAnInboundCallIsStoredWithoutARow(t *testing.T) {
 
 // The called number is no longer assigned to the workspace, so the row of the call cannot be
 // inserted again.
-func TestUnreconciled_OptOutIsStoredIfTheRowCannotBeInserted(t *testing.T) {
+func TestOptOut_IsStoredIfTheRowCannotBeInserted(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun := make(chan sipcarrier.ConversationCallbacks, 1)
@@ -201,7 +201,7 @@ func TestUnreconciled_OptOutIsStoredIfTheRowCannotBeInserted(t *testing.T) {
 	testkit.Until(t, "the end of the leg is stored", func() bool { return p.Live() == 0 })
 }
 
-func TestUnreconciled_InboundCallRings(t *testing.T) {
+func TestInboundCall_RingsBeforeTheReconciliation(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	p := x.begin(loopback)
