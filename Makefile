@@ -256,7 +256,7 @@ fmt: go ## format the Go code
 build: go ## build the programs into bin/
 	@mkdir -p $(BIN)
 	@test -x $(BIN)/ringfence-local || echo "building for the first time: this takes one to three minutes"
-	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./cmd/simcarrier ./cmd/ringfence ./services/dialer/cmd/fakemodel && \
+	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./cmd/simcarrier ./cmd/ringfence ./services/dialer/cmd/fake-speech-model && \
 	   go build -v -o $(BIN)/ringfence-local ./cmd/ringfence-local && \
 	   go build -v -o $(BIN)/ringfence-bench ./test/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
 

@@ -17,7 +17,7 @@ import (
 const (
 	// conversationBench is the dialer's benchmark of conversations, and model is the fake of the
 	// Realtime API. `make bench` builds both as programs.
-	conversationBench, model = "ringfence-conversations", "fakemodel"
+	conversationBench, model = "ringfence-conversations", "fake-speech-model"
 	// goalDelay limits, in ms, the p50 of the delay that the dialer adds to the audio between a
 	// person and the agent. The goal applies to the measurement with goalCalls calls.
 	goalDelay, goalCalls = 12, 20

@@ -125,9 +125,9 @@ func (w *TestStack) Postgres() (*kit.Postgres, error) {
 	return db, err
 }
 
-// Model starts fakemodel, a fake of the OpenAI Realtime API, and returns its URL. The script is a
-// list of objects with the fields of fakemodel's flag -script. If the script is nil, the model ends
-// the call after the first utterance of the person.
+// Model starts fake-speech-model, a fake of the OpenAI Realtime API, and returns its URL. The
+// script is a list of objects with the fields of the flag -script. If the script is nil, the model
+// ends the call after the first utterance of the person.
 func (w *TestStack) Model(script []map[string]any) (url string, err error) {
 	data, err := json.Marshal(script)
 	if err != nil {
@@ -137,7 +137,7 @@ func (w *TestStack) Model(script []map[string]any) (url string, err error) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		return "", err
 	}
-	cmd := exec.Command(filepath.Join(w.Bin, "fakemodel"), "-script", path)
+	cmd := exec.Command(filepath.Join(w.Bin, "fake-speech-model"), "-script", path)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
