@@ -165,7 +165,7 @@ func described(t *testing.T, dir string) map[string]string {
 			}
 			found[name] = of.Get("help")
 			if standard := of.Get("envDefault"); standard != "" {
-				found[name] += " (" + standard + ")"
+				found[name] += " Default: " + standard
 			}
 		}
 	}

@@ -32,7 +32,7 @@ const MaxBody = 256 << 10
 
 // Config contains the address of the HTTP server.
 type Config struct {
-	Addr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:0" help:"address on which the service listens; port 0: any free port"`
+	Addr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:0" help:"Address host:port at which the service accepts HTTP requests. Port 0 means any free port."`
 }
 
 // Handler responds to a request or returns an error, which WriteError sends.

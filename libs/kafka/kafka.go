@@ -21,11 +21,11 @@ import (
 type Config struct {
 	// Brokers contains the brokers to which the client connects first. They report the other brokers
 	// of the cluster.
-	Brokers []string `env:"KAFKA_BROKERS,required" envSeparator:"," help:"comma-separated addresses host:port of the first brokers to connect to"`
+	Brokers []string `env:"KAFKA_BROKERS,required" envSeparator:"," help:"Addresses host:port of the brokers to which the service connects first. It finds the other brokers through them."`
 	// InstanceID is unique among the replicas, and stays the same after a restart. With it, a consumer
 	// that was killed gets its partitions immediately after its restart. Without it, the partitions
 	// wait until the broker removes the dead member.
-	InstanceID string `env:"KAFKA_INSTANCE_ID" help:"name of this replica, unique in the service and the same after a restart, such as a StatefulSet's pod name, so that a killed consumer continues immediately; empty: it continues after 6 s or more"`
+	InstanceID string `env:"KAFKA_INSTANCE_ID" help:"Name of this replica, unique in the service and the same after a restart, for example the pod name of a StatefulSet. With a name, a killed consumer continues immediately after its restart. If empty, it continues after 6 s or more."`
 	Security
 	Making
 }

@@ -19,14 +19,14 @@ import (
 
 // Security contains the settings of TLS and SASL.
 type Security struct {
-	TLS      bool   `env:"KAFKA_TLS" envDefault:"false" help:"whether to connect to the brokers with TLS"`
-	CAFile   string `env:"KAFKA_CA_FILE" help:"PEM file of the certificate authorities of the brokers; empty: those of the system"`
-	CertFile string `env:"KAFKA_CERT_FILE" help:"PEM file of the client certificate, read for each connection; empty: none"`
-	KeyFile  string `env:"KAFKA_KEY_FILE" help:"PEM file of the private key of KAFKA_CERT_FILE"`
+	TLS      bool   `env:"KAFKA_TLS" envDefault:"false" help:"true to connect to the brokers with TLS."`
+	CAFile   string `env:"KAFKA_CA_FILE" help:"PEM file of the certificate authorities of the brokers. If empty, the authorities of the system are trusted."`
+	CertFile string `env:"KAFKA_CERT_FILE" help:"PEM file of the client certificate. It is read again for each connection. If empty, the service sends no certificate."`
+	KeyFile  string `env:"KAFKA_KEY_FILE" help:"PEM file of the private key of KAFKA_CERT_FILE."`
 	// Mechanism is empty if the brokers require no password.
-	Mechanism string `env:"KAFKA_SASL_MECHANISM" help:"SASL mechanism: SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN; empty: no password"`
-	User      string `env:"KAFKA_USER" help:"user name for KAFKA_SASL_MECHANISM"`
-	Password  string `env:"KAFKA_PASSWORD" help:"password of KAFKA_USER"`
+	Mechanism string `env:"KAFKA_SASL_MECHANISM" help:"SASL mechanism for KAFKA_USER and KAFKA_PASSWORD: SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN. If empty, the service sends no password."`
+	User      string `env:"KAFKA_USER" help:"User name for KAFKA_SASL_MECHANISM."`
+	Password  string `env:"KAFKA_PASSWORD" help:"Password of KAFKA_USER."`
 }
 
 // clientOptions returns the client's options. The error names the invalid setting.

@@ -15,7 +15,7 @@ import (
 type Config struct {
 	// Lease is how long a lease is valid without a renewal. If a relay's process is killed or halted,
 	// another relay takes over after this time. Zero means 5 s. The minimum is minLease.
-	Lease time.Duration `env:"OUTBOX_LEASE" envDefault:"5s" help:"how long a replica that publishes events may fail to renew its lease before another replica takes over, as a duration; at least 1s"`
+	Lease time.Duration `env:"OUTBOX_LEASE" envDefault:"5s" help:"How long the replica that publishes events can fail to renew its lease before another replica takes over, at least 1s. If it is short, a slow database causes unnecessary takeovers. If it is long, events wait for this time after the replica was killed."`
 }
 
 const (

@@ -22,17 +22,17 @@ import (
 // Config contains the settings of Postgres.
 type Config struct {
 	// URL is the URL of the database with the role <schema>_app, which the service uses at run time.
-	URL string `env:"POSTGRES_URL,required" help:"URL of the database for the role <schema>_app, which the service uses at run time"`
+	URL string `env:"POSTGRES_URL,required" help:"URL of the database with the role <schema>_app, which the service uses at run time."`
 	// MigrateURL is the URL of the database with the role <schema>_owner, which owns the schema. If it
 	// is empty, the service does not migrate the schema, and only checks its versions.
-	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"URL of the database for the role <schema>_owner, which owns the schema: the service migrates the schema at its start; empty: the service only checks that the schema is current"`
+	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"URL of the database with the role <schema>_owner, which owns the schema. The service then migrates its schema at its start. If empty, the service only checks that the schema is current."`
 	// DirectURL is a URL of the database that bypasses a pooler in transaction mode. If it is empty,
 	// there is no pooler.
-	DirectURL string `env:"POSTGRES_DIRECT_URL" help:"URL of the database that bypasses a pooler in transaction mode, for sessions of the outbox relay and of LISTEN; empty: POSTGRES_URL connects without a pooler"`
+	DirectURL string `env:"POSTGRES_DIRECT_URL" help:"URL of the database that bypasses a pooler in transaction mode. The outbox relay and LISTEN use it, because they need sessions. If empty, POSTGRES_URL must connect without a pooler."`
 	// MaxConns is the maximum number of connections in the pool. 0 means DefaultMaxConns.
-	MaxConns int32 `env:"POSTGRES_MAX_CONNS" envDefault:"16" help:"maximum number of connections in the pool of one process, which has one or two more outside the pool; 0: 16"`
+	MaxConns int32 `env:"POSTGRES_MAX_CONNS" envDefault:"16" help:"Maximum number of connections in the pool of one process, which opens one or two more outside of the pool. If it is too small, requests wait for a connection. All processes together must stay below max_connections of Postgres. 0 means 16."`
 	// StatementTimeout is the timeout of a statement. 0 means 15 s.
-	StatementTimeout time.Duration `env:"POSTGRES_STATEMENT_TIMEOUT" envDefault:"15s" help:"timeout of one statement, as a duration; 0: 15s"`
+	StatementTimeout time.Duration `env:"POSTGRES_STATEMENT_TIMEOUT" envDefault:"15s" help:"Maximum duration of one SQL statement. Postgres cancels a longer one. 0 means 15s."`
 }
 
 // Migrations is one track of migrations: numbered SQL files with a separate version table. The

@@ -42,15 +42,15 @@ func IsKey(text string) bool {
 type Storage struct {
 	// URL is the address of the storage that the services use. PublicURL is the address that
 	// customers use: a link is signed for the host of PublicURL.
-	URL       string `env:"RECORDINGS_S3_URL" help:"URL of the S3-compatible storage of recordings, such as https://s3.eu-central-1.amazonaws.com; empty: no bucket is used"`
-	PublicURL string `env:"RECORDINGS_S3_PUBLIC_URL" help:"URL of the same storage for customers, used in links; empty: RECORDINGS_S3_URL"`
-	Region    string `env:"RECORDINGS_S3_REGION" envDefault:"us-east-1" help:"region of the bucket"`
-	Bucket    string `env:"RECORDINGS_S3_BUCKET" help:"name of the bucket, which must exist and be private"`
-	AccessKey string `env:"RECORDINGS_S3_ACCESS_KEY" help:"access key with permission to put, get and delete objects; it must be valid for more than an hour"`
-	SecretKey string `env:"RECORDINGS_S3_SECRET_KEY" help:"secret key of RECORDINGS_S3_ACCESS_KEY"`
+	URL       string `env:"RECORDINGS_S3_URL" help:"URL of the S3-compatible storage of recordings, for example https://s3.eu-central-1.amazonaws.com. If this variable and RECORDINGS_LINK_KEYS are empty, calls are not recorded."`
+	PublicURL string `env:"RECORDINGS_S3_PUBLIC_URL" help:"URL of the same storage in the links that customers receive. If empty, RECORDINGS_S3_URL is used."`
+	Region    string `env:"RECORDINGS_S3_REGION" envDefault:"us-east-1" help:"Region of the bucket."`
+	Bucket    string `env:"RECORDINGS_S3_BUCKET" help:"Name of the bucket. The bucket must exist and be private."`
+	AccessKey string `env:"RECORDINGS_S3_ACCESS_KEY" help:"Access key with permission to put, get and delete objects. It must be valid for more than an hour, because links to recordings are signed with it."`
+	SecretKey string `env:"RECORDINGS_S3_SECRET_KEY" help:"Secret key of RECORDINGS_S3_ACCESS_KEY."`
 	// LinkKeys and LinkURL are used only for a local directory.
-	LinkKeys []string `env:"RECORDINGS_LINK_KEYS" envSeparator:"," help:"for recordings in a local directory: comma-separated keys of links, base64 of 32 bytes, the same in all services; the first one signs, all are accepted"`
-	LinkURL  string   `env:"RECORDINGS_LINK_URL" help:"for recordings in a local directory: public URL of the gateway, used in links"`
+	LinkKeys []string `env:"RECORDINGS_LINK_KEYS" envSeparator:"," help:"Keys that sign links to recordings in a local directory, each 32 bytes in base64. All services need the same keys. The first key signs, and all keys are accepted."`
+	LinkURL  string   `env:"RECORDINGS_LINK_URL" help:"Public URL of the gateway in links to recordings in a local directory."`
 }
 
 // Where is a kind of storage for recordings.

@@ -16,7 +16,7 @@ import (
 type Config struct {
 	// Keys has entries of the form "<id>=<base64 of 32 bytes>". The first key encrypts, and all
 	// keys decrypt.
-	Keys []string `env:"SEALING_KEYS,required" envSeparator:"," help:"comma-separated keys <id>=<base64 of 32 bytes>; the first one encrypts, all of them decrypt"`
+	Keys []string `env:"SEALING_KEYS,required" envSeparator:"," help:"Keys that encrypt secrets in the database, as <id>=<base64 of 32 bytes>. The first key encrypts, and all keys decrypt. If a key that is still in use is removed, its secrets cannot be read."`
 }
 
 // ErrUnknownKey means that the key of the ciphertext is not configured.

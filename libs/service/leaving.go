@@ -9,7 +9,7 @@ import (
 type processConfig struct {
 	// DrainDelay must be longer than the time for which services keep unused connections to each
 	// other (serviceauth.IdleFor).
-	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s" help:"how long a service accepts requests after SIGTERM while /readyz fails, as a duration: the time that load balancers need to stop sending requests; 0: no delay"`
+	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s" help:"How long a service accepts requests after SIGTERM while /readyz already fails. Set it to the time in which load balancers stop sending requests, and to more than 2s. If it is too short, clients get connection errors during a restart. 0 means no delay."`
 }
 
 type (

@@ -20,10 +20,10 @@ const Gateway = "gateway"
 // Config contains the keys of a service.
 type Config struct {
 	// SigningKey is the Ed25519 seed of this service, 32 bytes in base64.
-	SigningKey string `env:"SIGNING_KEY,required" help:"Ed25519 seed of this service, 32 bytes in base64"`
+	SigningKey string `env:"SIGNING_KEY,required" help:"Ed25519 seed with which this service signs its requests to other services, 32 bytes in base64."`
 	// TrustedKeys are the public keys of the services that may call this one:
 	// "gateway=<base64>,calls=<base64>". A name can occur twice.
-	TrustedKeys []string `env:"TRUSTED_KEYS" envSeparator:"," help:"public keys of the services that may call this one, gateway=<base64>,calls=<base64>; a name may occur twice for rotation"`
+	TrustedKeys []string `env:"TRUSTED_KEYS" envSeparator:"," help:"Public keys of the services that may call this service, as gateway=<base64>,calls=<base64>. For a rotation, list a name twice, with the old and the new key."`
 }
 
 // Keys signs tokens of this service and verifies tokens of other services.

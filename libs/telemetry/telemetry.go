@@ -26,10 +26,10 @@ import (
 // itself.
 type Config struct {
 	// PrivateAddr is the address that serves /metrics, /debug/pprof, /livez and /readyz.
-	PrivateAddr string `env:"PRIVATE_ADDR" envDefault:"127.0.0.1:0" help:"address of /metrics, /debug/pprof, /livez and /readyz; port 0: any free port"`
+	PrivateAddr string `env:"PRIVATE_ADDR" envDefault:"127.0.0.1:0" help:"Address host:port of /metrics, /debug/pprof, /livez and /readyz. It has no password, so it must not be reachable from the internet. Port 0 means any free port."`
 	// LogFormat is "json" or "text".
-	LogFormat string     `env:"LOG_FORMAT" envDefault:"json" help:"format of the log: json, or text for reading"`
-	LogLevel  slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"lowest level that is logged: debug, info, warn or error"`
+	LogFormat string     `env:"LOG_FORMAT" envDefault:"json" help:"Format of log lines: json for programs, text for people."`
+	LogLevel  slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"Lowest level that is logged: debug, info, warn or error."`
 }
 
 // Telemetry contains the metrics and the log of a process. With a nil *Telemetry, Middleware works

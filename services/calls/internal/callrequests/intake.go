@@ -35,8 +35,8 @@ const (
 
 // Config contains the time limits of an idempotency claim.
 type Config struct {
-	Lease time.Duration `env:"IDEMPOTENCY_LEASE" envDefault:"30s" help:"time after which another POST can take over an idempotency key whose POST did not end"`
-	Wait  time.Duration `env:"IDEMPOTENCY_WAIT" envDefault:"10s" help:"maximum time that a repeated POST waits for the first POST with the same idempotency key"`
+	Lease time.Duration `env:"IDEMPOTENCY_LEASE" envDefault:"30s" help:"How long a POST owns its idempotency key. If the POST has not ended by then, another POST with the same key takes over and continues with the same request id. If it is shorter than a slow POST, two POSTs work on one request, and only one of them stores it."`
+	Wait  time.Duration `env:"IDEMPOTENCY_WAIT" envDefault:"10s" help:"How long a repeated POST waits for the first POST with the same idempotency key. After that time, it gets the response 503."`
 }
 
 // Intake creates call requests.

@@ -27,9 +27,9 @@ import (
 const requestTimeout = 2 * time.Second
 
 type Config struct {
-	ContactsURL string `env:"CONTACTS_URL,required" help:"URL of contacts-compliance, without a path"`
-	WalletURL   string `env:"WALLET_URL,required" help:"URL of billing-wallet, without a path"`
-	DialerURL   string `env:"DIALER_URL,required" help:"URL of the dialer, without a path"`
+	ContactsURL string `env:"CONTACTS_URL,required" help:"Base URL of contacts-compliance, without a path."`
+	WalletURL   string `env:"WALLET_URL,required" help:"Base URL of billing-wallet, without a path."`
+	DialerURL   string `env:"DIALER_URL,required" help:"Base URL of the dialer, without a path."`
 }
 
 // Clients are the clients of the other services.

@@ -14,8 +14,8 @@ import (
 
 // Config contains the retention periods for workspaces without their own setting.
 type Config struct {
-	Calls       time.Duration `env:"CALLS_KEEP" envDefault:"43848h" help:"retention period of call requests and calls of workspaces that set none, from their end; 43848h are five years"`
-	Transcripts time.Duration `env:"TRANSCRIPTS_KEEP" envDefault:"720h" help:"retention period of transcripts of workspaces that set none, from the end of the call"`
+	Calls       time.Duration `env:"CALLS_KEEP" envDefault:"43848h" help:"How long call requests and calls are kept after their end, in workspaces without the setting calls_days. The default is five years. After that time they are deleted."`
+	Transcripts time.Duration `env:"TRANSCRIPTS_KEEP" envDefault:"720h" help:"How long transcripts are kept after the end of their call, in workspaces without the setting transcripts_days. The default is 30 days."`
 }
 
 const (

@@ -12,5 +12,5 @@ type Config struct {
 	Retention retention.Config
 	HeadLog   consentlog.HeadLogConfig
 
-	ConsentKeys []string `env:"CONSENT_KEYS" envSeparator:"," help:"keys that sign the consent records, as <id>=<base64 of 32 bytes or more>,…; the first signs, all verify; if empty, a key is derived from SIGNING_KEY"`
+	ConsentKeys []string `env:"CONSENT_KEYS" envSeparator:"," help:"Keys that sign the consent records, as <id>=<base64 of 32 bytes or more>,…. The first key signs, and all keys verify. If empty, a key is derived from SIGNING_KEY, and older records cannot be verified after SIGNING_KEY was changed."`
 }

@@ -22,7 +22,7 @@ import (
 type HeadLogConfig struct {
 	// Path is the path of the head log. The file is opened again for each write, so it can be
 	// rotated at any time.
-	Path string `env:"CONSENT_HEAD_LOG" help:"file to which the signed heads of the consent records are appended every minute; replicas may share it; if empty, none is written"`
+	Path string `env:"CONSENT_HEAD_LOG" help:"File to which the signed head of each chain of consent records is appended every minute. Store it where the database administrator cannot write. Replicas may share the file. If empty, no file is written."`
 }
 
 const (

@@ -13,8 +13,8 @@ import (
 
 // Config sets how long records are kept.
 type Config struct {
-	Records   time.Duration `env:"CONSENT_KEEP" envDefault:"43872h" help:"how long consent records are kept, at least five years; whole months are dropped"`
-	Decisions time.Duration `env:"DECISION_KEEP" envDefault:"43872h" help:"how long decisions are kept, at least five years; whole months are dropped"`
+	Records   time.Duration `env:"CONSENT_KEEP" envDefault:"43872h" help:"How long consent records are kept. A value below five years means five years. Whole months (UTC) are deleted."`
+	Decisions time.Duration `env:"DECISION_KEEP" envDefault:"43872h" help:"How long decisions are kept. A value below five years means five years. Whole months (UTC) are deleted."`
 }
 
 const (

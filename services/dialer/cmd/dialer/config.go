@@ -26,10 +26,10 @@ type Config struct {
 	app.Config
 	Sealing seal.Config
 
-	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance, which checks every dial"`
-	Carrier     string `env:"CARRIER"               help:"carrier of the calls: sim (the simulated carrier) or sip (the trunks of /admin/v1/trunks)" envDefault:"sim"`
-	SimURL      string `env:"SIM_URL"               help:"base URL of the simulated carrier; required with CARRIER=sim; with CARRIER=sip, the calls of test workspaces use it, and fail without it"`
-	SimToken    string `env:"SIM_TOKEN"             help:"SIMCARRIER_TOKEN of the simulated carrier"`
+	ContactsURL string `env:"CONTACTS_URL,required" help:"Base URL of contacts-compliance, which checks every call before the dial."`
+	Carrier     string `env:"CARRIER" help:"How calls are placed. sim: through the simulated carrier. sip: over the trunks of /admin/v1/trunks." envDefault:"sim"`
+	SimURL      string `env:"SIM_URL" help:"Base URL of the simulated carrier. It is required with CARRIER=sim. With CARRIER=sip, only the calls of test workspaces use it; if it is empty, these calls fail."`
+	SimToken    string `env:"SIM_TOKEN" help:"Token of the simulated carrier (its SIMCARRIER_TOKEN)."`
 	SIP         sipConfig
 	// Realtime configures the operator's model for agents of the kind openai_realtime.
 	Realtime realtime.Config
@@ -40,22 +40,22 @@ type Config struct {
 
 	Recordings recordingsConfig
 
-	Attempts int `env:"DIAL_ATTEMPTS"          envDefault:"64"    help:"highest number of call requests that this process handles at a time"`
+	Attempts int `env:"DIAL_ATTEMPTS" envDefault:"64" help:"Maximum number of call requests that one process checks and dials at the same time. It does not limit live calls. If it is small, due requests are dialed late."`
 	// TrunkChannels and TrunkCallsPerSecond limit the sum of all replicas.
-	TrunkChannels       int           `env:"TRUNK_CHANNELS"         envDefault:"10000" help:"highest number of live calls over trunks, of all replicas together"`
-	TrunkCallsPerSecond int           `env:"TRUNK_CALLS_PER_SECOND" envDefault:"500"   help:"highest number of new calls per second over trunks, of all replicas together"`
-	MaxLiveCalls        int           `env:"MAX_LIVE_CALLS"         envDefault:"10000" help:"highest number of live calls, of all workspaces and replicas together"`
-	CallsPerSecond      int           `env:"CALLS_PER_SECOND"       envDefault:"500"   help:"highest number of new calls per second, of all workspaces and replicas together"`
-	CircuitFailures     int           `env:"CIRCUIT_FAILURES"       envDefault:"5"     help:"consecutive failures after which the circuit of a carrier, trunk or agent opens"`
-	CircuitRest         time.Duration `env:"CIRCUIT_REST"           envDefault:"1s"    help:"how long a circuit stays open the first time, as a duration; each failed test call doubles the time, up to 32 times the first"`
+	TrunkChannels       int           `env:"TRUNK_CHANNELS" envDefault:"10000" help:"Maximum number of live calls over trunks, of all replicas together. Set it to the number of channels that you bought. Further requests wait in the queue."`
+	TrunkCallsPerSecond int           `env:"TRUNK_CALLS_PER_SECOND" envDefault:"500" help:"Maximum number of new calls per second over trunks, of all replicas together. Further requests wait in the queue."`
+	MaxLiveCalls        int           `env:"MAX_LIVE_CALLS" envDefault:"10000" help:"Maximum number of live calls, of all workspaces and replicas together. Further requests wait in the queue."`
+	CallsPerSecond      int           `env:"CALLS_PER_SECOND" envDefault:"500" help:"Maximum number of new calls per second, of all workspaces and replicas together. Further requests wait in the queue."`
+	CircuitFailures     int           `env:"CIRCUIT_FAILURES" envDefault:"5" help:"Number of consecutive failures after which the circuit breaker of a carrier, trunk or agent opens and permits no calls."`
+	CircuitRest         time.Duration `env:"CIRCUIT_REST" envDefault:"1s" help:"How long a circuit breaker stays open the first time. Then it permits one test call. Each failed test call doubles the time, up to 32 times this value."`
 
-	QueueLimit    time.Duration `env:"QUEUE_LIMIT"    envDefault:"24h" help:"time after its due time at which a call request fails if it was not dialed, as a duration shorter than 1440h"`
-	CapacityLimit time.Duration `env:"CAPACITY_LIMIT" envDefault:"24h" help:"how long a due call request waits for capacity before it fails with capacity_timeout, as a duration"`
-	ClaimLease    time.Duration `env:"CLAIM_LEASE"    envDefault:"15s" help:"how long a claimed call request belongs to one process, as a duration"`
-	InstanceLease time.Duration `env:"INSTANCE_LEASE" envDefault:"5s"  help:"time after its last heartbeat at which a process counts as dead, as a duration"`
-	RingLimit     time.Duration `env:"RING_LIMIT"     envDefault:"60s" help:"how long a phone may ring, as a duration"`
-	LookEvery     time.Duration `env:"LOOK_EVERY"     envDefault:"1m"  help:"interval at which the dialer asks the simulated carrier about each live call, in case an end event is missing, as a duration; 0: never"`
-	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"time after the maximum duration of a call at which the dialer ends the call if the carrier has sent no end event, as a duration"`
+	QueueLimit    time.Duration `env:"QUEUE_LIMIT" envDefault:"24h" help:"How long a call request may wait after its due time. If it was not dialed by then, it fails with queue_expired, or with capacity_timeout if no capacity was free. The time in which dialing was paused does not count. It must be shorter than 1440h."`
+	CapacityLimit time.Duration `env:"CAPACITY_LIMIT" envDefault:"24h" help:"How long a call request may wait for free capacity after its due time. Then it fails with capacity_timeout. The time in which dialing was paused does not count. It has an effect only if it is shorter than QUEUE_LIMIT."`
+	ClaimLease    time.Duration `env:"CLAIM_LEASE" envDefault:"15s" help:"How long a process owns a call request that it claimed. After that time, another process can claim it, for example because the first one was killed. If it is shorter than a slow attempt, two processes work on one request, and only one of them dials."`
+	InstanceLease time.Duration `env:"INSTANCE_LEASE" envDefault:"5s" help:"How long after its last heartbeat a process counts as dead. Other processes then end its calls. If it is short, a slow database ends calls of healthy processes. If it is long, the calls of a killed process stay open for this time."`
+	RingLimit     time.Duration `env:"RING_LIMIT" envDefault:"60s" help:"How long a phone may ring. Then the call ends with no_answer."`
+	LookEvery     time.Duration `env:"LOOK_EVERY" envDefault:"1m" help:"Interval at which the dialer asks the simulated carrier whether each live call still exists, because an end event could be lost. 0 means never. It has no effect on SIP calls."`
+	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"How long the dialer waits for the end event of the carrier after the maximum duration of a call. Then the dialer hangs up and ends the call. If it is short, the dialer ends calls whose end event is only late. If it is long, a call whose end event was lost occupies its channel and its wallet hold for this time."`
 }
 
 // validate checks values that depend on each other or on a constant.
@@ -100,17 +100,17 @@ func (c Config) limits(
 }
 
 type sipConfig struct {
-	UDP           string        `env:"SIP_UDP_ADDR"         envDefault:"127.0.0.1:5060" help:"address to listen on for SIP over UDP; empty: none"`
-	TCP           string        `env:"SIP_TCP_ADDR"                                     help:"address to listen on for SIP over TCP; empty: none"`
-	TLS           string        `env:"SIP_TLS_ADDR"                                     help:"address to listen on for SIP over TLS; empty: none"`
-	Certificate   string        `env:"SIP_TLS_CERT_FILE"                                help:"PEM certificate for SIP_TLS_ADDR"`
-	Key           string        `env:"SIP_TLS_KEY_FILE"                                 help:"PEM key of SIP_TLS_CERT_FILE"`
-	Advertised    string        `env:"SIP_ADVERTISED_ADDR"                              help:"IP address at which trunks reach this process, for SIP and audio; empty: the address of the first SIP listener, which must not be 0.0.0.0 or ::"`
-	RTP           string        `env:"RTP_ADDR"             envDefault:"127.0.0.1"      help:"IP address to bind for audio"`
-	PortLow       uint16        `env:"RTP_PORT_LOW"         envDefault:"10000"          help:"lowest UDP port for audio; only even ports are used"`
-	PortHigh      uint16        `env:"RTP_PORT_HIGH"        envDefault:"20000"          help:"highest UDP port for audio"`
-	Drain         time.Duration `env:"DRAIN_LIMIT"          envDefault:"15s"            help:"how long live SIP calls may continue after SIGTERM, as a duration. Then the process hangs them up, which takes at most 15 s more"`
-	AllowNetworks []string      `env:"AGENT_ALLOW_NETWORKS"                             help:"networks, as CIDRs, that the URLs of agents may use in addition to public addresses"`
+	UDP           string        `env:"SIP_UDP_ADDR" envDefault:"127.0.0.1:5060" help:"Address host:port that accepts SIP over UDP. If empty, SIP over UDP is off."`
+	TCP           string        `env:"SIP_TCP_ADDR" help:"Address host:port that accepts SIP over TCP. If empty, SIP over TCP is off."`
+	TLS           string        `env:"SIP_TLS_ADDR" help:"Address host:port that accepts SIP over TLS. If empty, SIP over TLS is off."`
+	Certificate   string        `env:"SIP_TLS_CERT_FILE" help:"PEM file of the certificate for SIP_TLS_ADDR."`
+	Key           string        `env:"SIP_TLS_KEY_FILE" help:"PEM file of the private key of SIP_TLS_CERT_FILE."`
+	Advertised    string        `env:"SIP_ADVERTISED_ADDR" help:"IP address at which trunks reach this process, for SIP and audio. If empty, the address of the first SIP listener is used, which must then not be 0.0.0.0 or ::."`
+	RTP           string        `env:"RTP_ADDR" envDefault:"127.0.0.1" help:"IP address at which this process sends and receives audio (RTP)."`
+	PortLow       uint16        `env:"RTP_PORT_LOW" envDefault:"10000" help:"Lowest UDP port for audio. Each call uses one even port, which stays bound for 30 s after the call."`
+	PortHigh      uint16        `env:"RTP_PORT_HIGH" envDefault:"20000" help:"Highest UDP port for audio. If no port of the range is free, a call cannot be placed."`
+	Drain         time.Duration `env:"DRAIN_LIMIT" envDefault:"15s" help:"How long live SIP calls may continue after SIGTERM. Then the process hangs them up, which takes at most 15 s more. Compose or Kubernetes must not kill the process earlier."`
+	AllowNetworks []string      `env:"AGENT_ALLOW_NETWORKS" help:"Private networks (CIDR) to which the URLs of agents may lead. If empty, only public addresses are allowed."`
 }
 
 func (c sipConfig) listening() replicas.SIP {
@@ -144,7 +144,7 @@ func (c sipConfig) advertisedAddress() (netip.Addr, error) {
 
 type recordingsConfig struct {
 	Storage   recordingstore.Storage
-	Directory string        `env:"RECORDINGS_DIR"       help:"directory in which recordings are stored, shared by all replicas; required with RECORDINGS_LINK_KEYS"`
-	Spool     string        `env:"RECORDINGS_SPOOL_DIR" help:"directory of the recordings of live calls; a new process stores what a killed one left there; empty: .spool in RECORDINGS_DIR, or ringfence-recordings in the temporary directory"`
-	Keep      time.Duration `env:"RECORDINGS_KEEP"      help:"how long recordings are stored if the workspace does not set it, as a duration"                                                                                                    envDefault:"720h"`
+	Directory string        `env:"RECORDINGS_DIR" help:"Directory in which recordings are stored. All replicas must share it. It is required with RECORDINGS_LINK_KEYS."`
+	Spool     string        `env:"RECORDINGS_SPOOL_DIR" help:"Directory of the recordings of live calls. A new process stores what a killed process left there. If empty, it is .spool in RECORDINGS_DIR, or ringfence-recordings in the temporary directory."`
+	Keep      time.Duration `env:"RECORDINGS_KEEP" help:"How long recordings are kept, in workspaces without the setting recordings_days. The default is 30 days." envDefault:"720h"`
 }

@@ -26,10 +26,10 @@ import (
 
 // Config configures the operator's endpoint. Agents without their own endpoint use it.
 type Config struct {
-	URL     string        `env:"SUMMARY_URL"     help:"base URL of an OpenAI-compatible API (…/v1), for agents without a summary.base_url; if empty, these agents get no summaries"`
-	Key     string        `env:"SUMMARY_KEY"     help:"bearer token for SUMMARY_URL; if empty, no token is sent"`
-	Model   string        `env:"SUMMARY_MODEL"   help:"model that summarises calls"                                                                                   envDefault:"gpt-6-luna"`
-	Timeout time.Duration `env:"SUMMARY_TIMEOUT" help:"maximum duration of one request to the model"                                                                                   envDefault:"15s"`
+	URL     string        `env:"SUMMARY_URL" help:"Base URL of an OpenAI-compatible API (…/v1), for agents without a summary.base_url. If empty, the calls of these agents get no summary."`
+	Key     string        `env:"SUMMARY_KEY" help:"Key for SUMMARY_URL, sent as a bearer token. If empty, no key is sent."`
+	Model   string        `env:"SUMMARY_MODEL" help:"Model that summarises calls." envDefault:"gpt-6-luna"`
+	Timeout time.Duration `env:"SUMMARY_TIMEOUT" help:"Maximum duration of one request to the model. If a summary takes longer than ANALYSIS_WAIT of the service calls, the event call.completed does not contain it." envDefault:"15s"`
 }
 
 const (

@@ -15,22 +15,22 @@ import (
 
 type Config struct {
 	app.Config
-	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8081" help:"address of the operator API (/admin/v1); it must not be reachable from the internet"`
+	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8081" help:"Address host:port of the operator API (/admin/v1). It must not be reachable from the internet."`
 
-	TLSCertFile string `env:"TLS_CERT_FILE" help:"PEM file of the certificate for HTTPS on every address except PRIVATE_ADDR, with its intermediate certificates; loaded again when it changes; empty: HTTP"`
-	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the private key of TLS_CERT_FILE"`
+	TLSCertFile string `env:"TLS_CERT_FILE" help:"PEM file of the certificate and its intermediate certificates, for HTTPS on every address except PRIVATE_ADDR. It is read again when it changes. If empty, these addresses serve HTTP."`
+	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the private key of TLS_CERT_FILE."`
 	Console     ConsoleConfig
 
-	CallsURL    string `env:"CALLS_URL,required" help:"URL of calls, without a path"`
-	ContactsURL string `env:"CONTACTS_URL,required" help:"URL of contacts-compliance, without a path"`
-	DialerURL   string `env:"DIALER_URL,required" help:"URL of the dialer, without a path"`
-	WalletURL   string `env:"WALLET_URL,required" help:"URL of billing-wallet, without a path"`
-	WebhooksURL string `env:"WEBHOOKS_URL,required" help:"URL of webhook-dispatcher, without a path"`
+	CallsURL    string `env:"CALLS_URL,required" help:"Base URL of the service calls, without a path."`
+	ContactsURL string `env:"CONTACTS_URL,required" help:"Base URL of contacts-compliance, without a path."`
+	DialerURL   string `env:"DIALER_URL,required" help:"Base URL of the dialer, without a path."`
+	WalletURL   string `env:"WALLET_URL,required" help:"Base URL of billing-wallet, without a path."`
+	WebhooksURL string `env:"WEBHOOKS_URL,required" help:"Base URL of webhook-dispatcher, without a path."`
 
-	APIKeyPepper   string   `env:"API_KEY_PEPPER,required" help:"secret of at least 16 bytes with which API keys and operator tokens are hashed; if it changes, all of them become invalid"`
-	OperatorTokens []string `env:"OPERATOR_TOKENS" envSeparator:"," help:"operators as name=token,name=token; the tokens of all other operators are revoked; empty: no operator is changed"`
-	TrustedProxies []string `env:"TRUSTED_PROXIES" envSeparator:"," help:"addresses or networks of proxies whose X-Forwarded-For header is trusted; empty: none"`
-	ReadyURLs      []string `env:"READY_URLS" envSeparator:"," help:"private /readyz of each service as name=url,name=url, for the public GET /readyz; several URLs with one name are replicas of one service"`
+	APIKeyPepper   string   `env:"API_KEY_PEPPER,required" help:"Secret of at least 16 bytes with which API keys and operator tokens are hashed. If it changes, all of them become invalid."`
+	OperatorTokens []string `env:"OPERATOR_TOKENS" envSeparator:"," help:"Operators and their tokens, as name=token,name=token. The gateway revokes the tokens of all other operators at its start. If empty, no operator is changed."`
+	TrustedProxies []string `env:"TRUSTED_PROXIES" envSeparator:"," help:"Addresses or networks (CIDR) of proxies whose X-Forwarded-For header is trusted. If empty, all clients behind one proxy share the proxy's address and its rate limit."`
+	ReadyURLs      []string `env:"READY_URLS" envSeparator:"," help:"URLs of the private /readyz of each service, as name=url,name=url. The public GET /readyz checks them. Several URLs with one name are replicas of one service."`
 }
 
 func (c Config) owners() map[string]string {

@@ -17,16 +17,16 @@ import (
 
 // ConsoleConfig contains the settings of the console listener and of sign-ins.
 type ConsoleConfig struct {
-	Addr  string `env:"CONSOLE_ADDR" help:"address for the console, which accepts session tokens only; it must not be reachable from the internet; empty: the gateway serves no console"`
-	URL   string `env:"CONSOLE_URL" help:"address of the console in the browser, for passkeys, links of invitations and the OpenID provider; empty: no passkeys and no OpenID provider"`
-	Codes bool   `env:"CONSOLE_CODES" help:"accept the one-time sign-in codes of the local stack; true only on a developer's machine"`
+	Addr  string `env:"CONSOLE_ADDR" help:"Address host:port for requests of the console, which need a session token. It must not be reachable from the internet. If empty, the gateway serves no console."`
+	URL   string `env:"CONSOLE_URL" help:"URL of the console in the browser. Passkeys, links of invitations and the OpenID provider need it. If empty, people cannot sign in with a passkey or an OpenID provider."`
+	Codes bool   `env:"CONSOLE_CODES" help:"true to accept the one-time sign-in codes of the local stack. Set it only on a developer's machine."`
 
-	Issuer       string   `env:"OIDC_ISSUER" help:"issuer URL of the OpenID provider through which people sign in; empty: none"`
-	ClientID     string   `env:"OIDC_CLIENT_ID" help:"client id at the OpenID provider; the redirect address is CONSOLE_URL with the path /sign-in/oidc"`
-	ClientSecret string   `env:"OIDC_CLIENT_SECRET" help:"client secret at the OpenID provider; empty: a public client, which uses PKCE only"`
-	Scopes       []string `env:"OIDC_SCOPES" envSeparator:"," envDefault:"openid,profile,email" help:"scopes that the gateway requests from the OpenID provider"`
-	GroupsClaim  string   `env:"OIDC_GROUPS_CLAIM" envDefault:"groups" help:"claim of the ID token that lists the groups of a person"`
-	GroupRoles   []string `env:"OIDC_GROUP_ROLES" envSeparator:";" help:"roles of groups as group=operator;group=role@workspace-id; each sign-in applies them; empty: people get roles by invitations only"`
+	Issuer       string   `env:"OIDC_ISSUER" help:"Issuer URL of the OpenID provider through which people sign in. If empty, no provider is used."`
+	ClientID     string   `env:"OIDC_CLIENT_ID" help:"Client id at the OpenID provider. The redirect address is CONSOLE_URL with the path /sign-in/oidc."`
+	ClientSecret string   `env:"OIDC_CLIENT_SECRET" help:"Client secret at the OpenID provider. If empty, the gateway is a public client, which uses PKCE only."`
+	Scopes       []string `env:"OIDC_SCOPES" envSeparator:"," envDefault:"openid,profile,email" help:"Scopes that the gateway requests from the OpenID provider."`
+	GroupsClaim  string   `env:"OIDC_GROUPS_CLAIM" envDefault:"groups" help:"Claim of the ID token that lists the groups of a person."`
+	GroupRoles   []string `env:"OIDC_GROUP_ROLES" envSeparator:";" help:"Roles that the members of a group get at each sign-in, as group=operator;group=role@workspace-id. If empty, people get roles by invitations only."`
 }
 
 // consoleSignIn contains the parsed settings of sign-ins.

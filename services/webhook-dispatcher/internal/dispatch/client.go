@@ -28,17 +28,17 @@ import (
 type ClientConfig struct {
 	// AllowNetworks are private networks that webhooks may be sent to, such as 127.0.0.0/8 in the
 	// local stack.
-	AllowNetworks []netip.Prefix `env:"WEBHOOK_ALLOW_NETWORKS" help:"Private networks that webhooks may be sent to, in CIDR form, separated by commas. Empty allows public addresses only."`
+	AllowNetworks []netip.Prefix `env:"WEBHOOK_ALLOW_NETWORKS" help:"Private networks (CIDR) to which webhooks may be sent. If empty, only public addresses are allowed."`
 	// ExtraCAFile is a PEM file of certificate authorities that are trusted in addition to the
 	// system's.
-	ExtraCAFile string `env:"WEBHOOK_EXTRA_CA_FILE" help:"PEM file of certificate authorities that are trusted in addition to the system's. Empty adds none."`
+	ExtraCAFile string `env:"WEBHOOK_EXTRA_CA_FILE" help:"PEM file of certificate authorities that are trusted in addition to those of the system. If empty, none are added."`
 	// Timeout is the maximum duration of one attempt, from the DNS lookup to the end of the
 	// response.
-	Timeout time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"10s" help:"Maximum duration of one attempt, from the DNS lookup to the end of the response."`
+	Timeout time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"10s" help:"Maximum duration of one attempt, from the DNS lookup to the end of the response. A longer attempt fails and is retried."`
 	// MaxPerHost is the maximum number of requests in flight to one host and port, for all
 	// subscriptions together. The client keeps the same number of idle connections per host. 0
 	// means 128.
-	MaxPerHost int `env:"WEBHOOK_MAX_PER_HOST" envDefault:"128" help:"Maximum number of requests in flight to one host and port, for all subscriptions together."`
+	MaxPerHost int `env:"WEBHOOK_MAX_PER_HOST" envDefault:"128" help:"Maximum number of requests in flight of one process to one host and port, for all subscriptions together."`
 }
 
 const (

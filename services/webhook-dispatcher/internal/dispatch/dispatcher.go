@@ -26,14 +26,14 @@ import (
 // Config is the configuration of the dispatcher.
 type Config struct {
 	// RetryDelays are the delays before the second and each later attempt, in ascending order.
-	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s" help:"Delays before the second and each later attempt, in ascending order, separated by commas."`
+	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s" help:"Delays before the second and each later attempt of a delivery, in ascending order. Four delays mean five attempts."`
 	// Lease is the time after a claim in which no other process can claim the delivery. Lease must
 	// be longer than WEBHOOK_TIMEOUT by at least store.StartLimit.
-	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"Time after a claim in which no other process can claim the delivery. It must be longer than WEBHOOK_TIMEOUT by 5s or by a fifth of the lease, whichever is less."`
+	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"How long a process owns a delivery that it claimed. If the process is killed, another process sends the delivery after this time. It must be longer than WEBHOOK_TIMEOUT by 5s or by a fifth of the lease, whichever is less, so that two processes never send one attempt."`
 	// MaxInFlight is the maximum number of requests in flight.
-	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"512" help:"Maximum number of requests in flight."`
+	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"512" help:"Maximum number of requests in flight of one process. Further deliveries wait in the queue."`
 	// Poll is the interval at which the queue is read even if the dispatcher is not woken.
-	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s" help:"Interval at which the queue is read for due deliveries."`
+	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s" help:"Interval at which the queue is read for due deliveries. New events do not wait for it. Retries can be late by this time."`
 	// Rule decides when a subscription is disabled.
 	Rule subscriptions.FailureRule
 }

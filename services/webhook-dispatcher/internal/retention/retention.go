@@ -17,7 +17,7 @@ import (
 type Config struct {
 	// Keep is the retention period of event bodies, the event stream, deliveries and attempts. Whole
 	// days (UTC) are dropped, so a row can be kept up to a day longer.
-	Keep time.Duration `env:"WEBHOOK_KEEP" envDefault:"720h" help:"Retention period of event bodies, deliveries and attempts, at least 24h. They are deleted by whole UTC days, up to a day later."`
+	Keep time.Duration `env:"WEBHOOK_KEEP" envDefault:"720h" help:"How long event bodies, deliveries and attempts are kept, at least 24h. The default is 30 days. Whole days (UTC) are deleted, up to a day later. A workspace can set a shorter time (webhooks_days)."`
 }
 
 const (

@@ -11,12 +11,12 @@ import (
 type FailureRule struct {
 	// Failures is the number of failed attempts in a row after which the subscription can become
 	// failed.
-	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"Failed attempts in a row after which a subscription is set to failed; the other two WEBHOOK_FAILED_AFTER thresholds must be reached too."`
+	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"Number of consecutive failed attempts that disables a subscription (status failed), if the other two WEBHOOK_FAILED_AFTER thresholds are reached too."`
 	// Duration is the minimum time since the first of these failures.
-	Duration time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"Time since the first of the failed attempts in a row after which a subscription is set to failed."`
+	Duration time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"Time since the first of the consecutive failed attempts that disables a subscription (status failed), if the other two WEBHOOK_FAILED_AFTER thresholds are reached too."`
 	// Exhausted is the minimum number of deliveries since the last success whose last permitted
 	// attempt failed.
-	Exhausted int `env:"WEBHOOK_FAILED_AFTER_EXHAUSTED" envDefault:"3" help:"Deliveries in a row that used all their attempts after which a subscription is set to failed."`
+	Exhausted int `env:"WEBHOOK_FAILED_AFTER_EXHAUSTED" envDefault:"3" help:"Number of deliveries that used all their attempts since the last success that disables a subscription (status failed), if the other two WEBHOOK_FAILED_AFTER thresholds are reached too."`
 }
 
 // Health counts the failures of a subscription since its last success.

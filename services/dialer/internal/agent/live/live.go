@@ -22,10 +22,10 @@ import (
 
 // Config configures the operator's models, which agents without a base_url use.
 type Config struct {
-	URL          string `env:"LIVE_URL"           envDefault:"wss://api.openai.com/v1/live/sessions" help:"WebSocket URL of the Live API, for openai_live agents (experimental) without a base_url"`
-	Key          string `env:"LIVE_KEY"                                                              help:"bearer token for LIVE_URL; if empty, openai_live agents need their own base_url and key"`
-	Model        string `env:"LIVE_MODEL"         envDefault:"gpt-live-1"                            help:"voice model of openai_live agents without a model"`
-	BackendModel string `env:"LIVE_BACKEND_MODEL" envDefault:"gpt-6-luna"                            help:"model that calls the tools of openai_live agents"`
+	URL          string `env:"LIVE_URL" envDefault:"wss://api.openai.com/v1/live/sessions" help:"WebSocket URL of the Live API, for openai_live agents (experimental) without a base_url."`
+	Key          string `env:"LIVE_KEY" help:"Key for LIVE_URL, sent as a bearer token. If empty, openai_live agents need their own base_url and key."`
+	Model        string `env:"LIVE_MODEL" envDefault:"gpt-live-1" help:"Voice model of openai_live agents without a model."`
+	BackendModel string `env:"LIVE_BACKEND_MODEL" envDefault:"gpt-6-luna" help:"Model that calls the tools of openai_live agents."`
 }
 
 // ErrUnconfigured is returned for an agent without a base_url if LIVE_KEY is empty.

@@ -20,13 +20,13 @@ import (
 // Config configures the operator's model. Agents without a base_url use the operator's URL and key.
 // Agents without a model use the operator's model.
 type Config struct {
-	URL string `env:"REALTIME_URL"                 envDefault:"wss://api.openai.com/v1/realtime" help:"WebSocket URL of a Realtime API, for agents without a base_url"`
-	Key string `env:"REALTIME_KEY"                                                               help:"key for REALTIME_URL; if empty, agents need their own base_url and key"`
+	URL string `env:"REALTIME_URL" envDefault:"wss://api.openai.com/v1/realtime" help:"WebSocket URL of the Realtime API, for openai_realtime agents without a base_url."`
+	Key string `env:"REALTIME_KEY" help:"Key for REALTIME_URL. If empty, openai_realtime agents need their own base_url and key."`
 	// AuthHeader is the HTTP header with the key. If it is Authorization, the key is sent as a bearer
 	// token. In any other header, such as api-key, the key is the whole value.
-	AuthHeader         string `env:"REALTIME_AUTH_HEADER"         envDefault:"Authorization"                    help:"HTTP header with the key; in Authorization, the key is a bearer token"`
-	Model              string `env:"REALTIME_MODEL"               envDefault:"gpt-realtime-2.1"                 help:"model of agents without a model"`
-	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-transcribe"                   help:"model that transcribes the audio of the person"`
+	AuthHeader         string `env:"REALTIME_AUTH_HEADER" envDefault:"Authorization" help:"HTTP header that contains the key. In the header Authorization, the key is sent as a bearer token."`
+	Model              string `env:"REALTIME_MODEL" envDefault:"gpt-realtime-2.1" help:"Model of openai_realtime agents without a model."`
+	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-transcribe" help:"Model that transcribes the speech of the person."`
 }
 
 // ErrUnconfigured means that there is no key for the agent's model. For an agent without a
