@@ -1,6 +1,6 @@
 // Package consumer applies the events of the gateway, the dialer, billing-wallet and
-// contacts-compliance to call requests and calls. The handlers run in a transaction of libs/inbox. A
-// job publishes call.completed for calls whose charge or analysis did not arrive in time. Package
+// contacts-compliance to call requests and calls. The handlers run in a transaction of libs/inbox.
+// A job publishes call.completed for calls whose charge or analysis did not arrive in time. Package
 // callstate defines the state changes.
 package consumer
 

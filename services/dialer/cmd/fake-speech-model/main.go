@@ -1,5 +1,5 @@
-// Command fake-speech-model is a fake of a speech model, for tests and benchmarks that run the real dialer.
-// The program serves the OpenAI Realtime API or the OpenAI Live API.
+// Command fake-speech-model is a fake of a speech model, for tests and benchmarks that run the real
+// dialer. The program serves the OpenAI Realtime API or the OpenAI Live API.
 //
 // The first line of the output is the URL of the model. GET /received?type=… and GET /sent?type=…
 // list the events as JSON. With -protocol realtime, GET /voice?text=… returns the audio of a text

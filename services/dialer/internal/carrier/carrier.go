@@ -194,7 +194,7 @@ type Event struct {
 	DialedAt *time.Time
 }
 
-// Batch is a part of an event stream. Feed is the name of the stream. A new name means a new
+// Batch is a part of an event stream. Stream is the name of the stream. A new name means a new
 // stream, which does not contain the old calls. If a carrier keeps its data in a restart, it also
 // keeps the name.
 type Batch struct {

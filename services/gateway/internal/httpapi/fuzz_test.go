@@ -92,8 +92,8 @@ func FuzzAdmin(f *testing.F) {
 	}.Fuzz(f)
 }
 
-// FuzzUnauthenticated sends requests without a valid key. The response is 401 for every path, method and
-// credential.
+// FuzzUnauthenticated sends requests without a valid key. The response is 401 for every path,
+// method and credential.
 func FuzzUnauthenticated(f *testing.F) {
 	r := newRig(f)
 	key, _ := r.key(r.workspace(""), "read")

@@ -1,5 +1,5 @@
 // Package modeltest contains fakes of OpenAI's Realtime API and Live API (GPT-Live), for tests and
-// for cmd/fakemodel. The fake of the Live API refuses events with fields that the types of
+// for cmd/fake-speech-model. The fake of the Live API refuses events with fields that the types of
 // openai-go do not have.
 package modeltest
 

@@ -27,8 +27,8 @@ type Network struct {
 	// Carrier.Events returns the events that the carrier published. If the carrier has no event
 	// stream, it returns the events that were applied to calls.
 	Carrier carrier.EventStream
-	// StoresEvents is true if the carrier stores its events. The rules about event streams apply only to
-	// such a carrier.
+	// StoresEvents is true if the carrier stores its events. The rules about event streams apply only
+	// to such a carrier.
 	StoresEvents bool
 	// Talks answers, talks and hangs up. Busy is busy. Rings rings after a short time, until the test
 	// ends. Slow neither rings nor answers. Stays answers and does not hang up.
