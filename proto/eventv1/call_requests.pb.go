@@ -22,9 +22,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// CallRequestEvent is the value of the records on call-requests.v1 (key call_request_id).
+// CallRequestEvent is the value of the records on call-requests.v1 (key call_request_id, or call_id
+// of an inbound call).
 type CallRequestEvent struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for an inbound call.
 	CallRequestId string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
 	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	OccurredAt    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
@@ -34,6 +36,7 @@ type CallRequestEvent struct {
 	//	*CallRequestEvent_Canceled
 	//	*CallRequestEvent_Abandoned
 	//	*CallRequestEvent_Erased
+	//	*CallRequestEvent_CallOverdue
 	Event         isCallRequestEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -133,6 +136,15 @@ func (x *CallRequestEvent) GetErased() *RequestErased {
 	return nil
 }
 
+func (x *CallRequestEvent) GetCallOverdue() *CallOverdue {
+	if x != nil {
+		if x, ok := x.Event.(*CallRequestEvent_CallOverdue); ok {
+			return x.CallOverdue
+		}
+	}
+	return nil
+}
+
 type isCallRequestEvent_Event interface {
 	isCallRequestEvent_Event()
 }
@@ -153,6 +165,10 @@ type CallRequestEvent_Erased struct {
 	Erased *RequestErased `protobuf:"bytes,13,opt,name=erased,proto3,oneof"`
 }
 
+type CallRequestEvent_CallOverdue struct {
+	CallOverdue *CallOverdue `protobuf:"bytes,15,opt,name=call_overdue,json=callOverdue,proto3,oneof"`
+}
+
 func (*CallRequestEvent_Requested) isCallRequestEvent_Event() {}
 
 func (*CallRequestEvent_Canceled) isCallRequestEvent_Event() {}
@@ -160,6 +176,8 @@ func (*CallRequestEvent_Canceled) isCallRequestEvent_Event() {}
 func (*CallRequestEvent_Abandoned) isCallRequestEvent_Event() {}
 
 func (*CallRequestEvent_Erased) isCallRequestEvent_Event() {}
+
+func (*CallRequestEvent_CallOverdue) isCallRequestEvent_Event() {}
 
 // Requested orders one call. The service `calls` publishes this event when it accepts the call
 // request. It publishes the event again in three cases: the call request is still queued 15 minutes
@@ -418,11 +436,59 @@ func (x *RequestErased) GetErasureId() string {
 	return ""
 }
 
+// CallOverdue means that the service `calls` has received no end of a call, although the longest
+// duration of the call has passed. If the call has ended, the dialer publishes Ended again. If the
+// dialer does not know the call, it publishes Ended with the cause unspecified.
+type CallOverdue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The last state of the call that the service `calls` received.
+	Call          *Call `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallOverdue) Reset() {
+	*x = CallOverdue{}
+	mi := &file_ringfence_event_v1_call_requests_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallOverdue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallOverdue) ProtoMessage() {}
+
+func (x *CallOverdue) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_call_requests_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallOverdue.ProtoReflect.Descriptor instead.
+func (*CallOverdue) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_call_requests_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *CallOverdue) GetCall() *Call {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
 var File_ringfence_event_v1_call_requests_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\n" +
-	"&ringfence/event/v1/call_requests.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x03\n" +
+	"&ringfence/event/v1/call_requests.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$ringfence/event/v1/dial_events.proto\"\xe0\x03\n" +
 	"\x10CallRequestEvent\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12;\n" +
@@ -432,7 +498,8 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	" \x01(\v2\x1d.ringfence.event.v1.RequestedH\x00R\trequested\x12:\n" +
 	"\bcanceled\x18\v \x01(\v2\x1c.ringfence.event.v1.CanceledH\x00R\bcanceled\x12=\n" +
 	"\tabandoned\x18\f \x01(\v2\x1d.ringfence.event.v1.AbandonedH\x00R\tabandoned\x12;\n" +
-	"\x06erased\x18\r \x01(\v2!.ringfence.event.v1.RequestErasedH\x00R\x06erasedB\a\n" +
+	"\x06erased\x18\r \x01(\v2!.ringfence.event.v1.RequestErasedH\x00R\x06erased\x12D\n" +
+	"\fcall_overdue\x18\x0f \x01(\v2\x1f.ringfence.event.v1.CallOverdueH\x00R\vcallOverdueB\a\n" +
 	"\x05event\"\xbc\x03\n" +
 	"\tRequested\x12\x17\n" +
 	"\ato_e164\x18\x01 \x01(\tR\x06toE164\x12\x19\n" +
@@ -453,7 +520,9 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\tAbandoned\".\n" +
 	"\rRequestErased\x12\x1d\n" +
 	"\n" +
-	"erasure_id\x18\x01 \x01(\tR\terasureIdB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
+	"erasure_id\x18\x01 \x01(\tR\terasureId\";\n" +
+	"\vCallOverdue\x12,\n" +
+	"\x04call\x18\x01 \x01(\v2\x18.ringfence.event.v1.CallR\x04callB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (
 	file_ringfence_event_v1_call_requests_proto_rawDescOnce sync.Once
@@ -467,28 +536,32 @@ func file_ringfence_event_v1_call_requests_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_call_requests_proto_rawDescData
 }
 
-var file_ringfence_event_v1_call_requests_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_ringfence_event_v1_call_requests_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_ringfence_event_v1_call_requests_proto_goTypes = []any{
 	(*CallRequestEvent)(nil),      // 0: ringfence.event.v1.CallRequestEvent
 	(*Requested)(nil),             // 1: ringfence.event.v1.Requested
 	(*Canceled)(nil),              // 2: ringfence.event.v1.Canceled
 	(*Abandoned)(nil),             // 3: ringfence.event.v1.Abandoned
 	(*RequestErased)(nil),         // 4: ringfence.event.v1.RequestErased
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(*CallOverdue)(nil),           // 5: ringfence.event.v1.CallOverdue
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*Call)(nil),                  // 7: ringfence.event.v1.Call
 }
 var file_ringfence_event_v1_call_requests_proto_depIdxs = []int32{
-	5, // 0: ringfence.event.v1.CallRequestEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	6, // 0: ringfence.event.v1.CallRequestEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1, // 1: ringfence.event.v1.CallRequestEvent.requested:type_name -> ringfence.event.v1.Requested
 	2, // 2: ringfence.event.v1.CallRequestEvent.canceled:type_name -> ringfence.event.v1.Canceled
 	3, // 3: ringfence.event.v1.CallRequestEvent.abandoned:type_name -> ringfence.event.v1.Abandoned
 	4, // 4: ringfence.event.v1.CallRequestEvent.erased:type_name -> ringfence.event.v1.RequestErased
-	5, // 5: ringfence.event.v1.Requested.scheduled_for:type_name -> google.protobuf.Timestamp
-	5, // 6: ringfence.event.v1.Requested.queued_at:type_name -> google.protobuf.Timestamp
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	5, // 5: ringfence.event.v1.CallRequestEvent.call_overdue:type_name -> ringfence.event.v1.CallOverdue
+	6, // 6: ringfence.event.v1.Requested.scheduled_for:type_name -> google.protobuf.Timestamp
+	6, // 7: ringfence.event.v1.Requested.queued_at:type_name -> google.protobuf.Timestamp
+	7, // 8: ringfence.event.v1.CallOverdue.call:type_name -> ringfence.event.v1.Call
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_call_requests_proto_init() }
@@ -496,11 +569,13 @@ func file_ringfence_event_v1_call_requests_proto_init() {
 	if File_ringfence_event_v1_call_requests_proto != nil {
 		return
 	}
+	file_ringfence_event_v1_dial_events_proto_init()
 	file_ringfence_event_v1_call_requests_proto_msgTypes[0].OneofWrappers = []any{
 		(*CallRequestEvent_Requested)(nil),
 		(*CallRequestEvent_Canceled)(nil),
 		(*CallRequestEvent_Abandoned)(nil),
 		(*CallRequestEvent_Erased)(nil),
+		(*CallRequestEvent_CallOverdue)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -508,7 +583,7 @@ func file_ringfence_event_v1_call_requests_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_call_requests_proto_rawDesc), len(file_ringfence_event_v1_call_requests_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

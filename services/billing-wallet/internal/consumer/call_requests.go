@@ -61,6 +61,9 @@ func readCallRequest(ctx context.Context, rec inbox.Record) (requestEnd holds.Ou
 	if err := rec.Decode(&event); err != nil {
 		return requestEnd, err
 	}
+	if event.GetCallOverdue() != nil {
+		return requestEnd, kafka.Skipf("the dialer publishes the end of an overdue call")
+	}
 	if requestEnd, err = newOutcome(rec.Context(ctx), event.CallRequestId, event.WorkspaceId); err != nil {
 		return requestEnd, err
 	}

@@ -19,8 +19,9 @@ type Config struct {
 	// uploads the recordings, has the same settings.
 	Recordings recordingstore.Storage
 
-	// RepublishAfter is the time after which an overdue call request is published again.
-	RepublishAfter time.Duration `env:"REPUBLISH_AFTER" envDefault:"15m" help:"Time after which a call request that has not ended is published to the dialer again, because an event could be lost. The time starts when the request is due, or when the longest permitted call would have ended. The dialer never dials a request twice. If it is short, each waiting request causes many events."`
+	// RepublishAfter is the time after which an overdue call request is published again, and an
+	// overdue call is reported to the dialer.
+	RepublishAfter time.Duration `env:"REPUBLISH_AFTER" envDefault:"15m" help:"time after which an overdue call request is published again, and an overdue call is reported to the dialer"`
 	// ChargeWait and AnalysisWait limit how long the event call.completed waits for the charge and
 	// for the analysis.
 	ChargeWait   time.Duration `env:"CHARGE_WAIT" envDefault:"5s" help:"Maximum time that the event call.completed waits for the charge, from the end of the call. If the charge arrives later, the event has no charge."`

@@ -48,8 +48,9 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 	return []service.Part{
 		{Name: "completion", Run: consumer.NewCompletionJob(st, cfg.waits(), relay.Wake).Run},
 		{Name: "republication", Run: callrequests.NewRepublishJob(st, cfg.RepublishAfter, relay.Wake, metrics).Run},
-		{Name: "retention", Run: retention.New(st, cfg.Retention).Run},
-		{Name: "erasure", Run: retention.NewErasureJob(st, relay.Wake).Run},
+		{Name: "overdue calls", Run: callrequests.NewOverdueJob(st, cfg.RepublishAfter, relay.Wake).Run},
+		{Name: "retention", Run: calls.NewRetentionJob(st, cfg.Keeping).Run},
+		{Name: "erasure", Run: calls.NewErasureJob(st, relay.Wake).Run},
 		{Name: "key expiry", Run: callrequests.NewKeyExpiryJob(st, cfg.KeepKeys).Run},
 		rt.Consumer(records),
 		rt.HTTP(api.Handler(rt.Telemetry, rt.Keys)),

@@ -159,6 +159,33 @@ func (r *Request) OverdueEvent(at time.Time) *eventv1.CallRequestEvent {
 	return ev
 }
 
+// OverdueEvent returns the message that reports to the dialer that the end of the call is overdue.
+func (c *Call) OverdueEvent(at time.Time) *eventv1.CallRequestEvent {
+	call := &eventv1.Call{
+		CallId: c.ID.String(), Direction: c.Direction, From: c.From, ToE164: c.To, AgentId: c.AgentID.String(),
+		Status: string(c.Status), QueuedAt: newTimestamp(c.QueuedAt), DialedAt: newTimestamp(c.DialedAt),
+		RingingAt: newTimestamp(c.RingingAt), AnsweredAt: newTimestamp(c.AnsweredAt), Version: c.Version,
+	}
+	if c.ContactID != nil {
+		call.ContactId = c.ContactID.String()
+	}
+	ev := &eventv1.CallRequestEvent{
+		WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
+		Event: &eventv1.CallRequestEvent_CallOverdue{CallOverdue: &eventv1.CallOverdue{Call: call}},
+	}
+	if c.CallRequestID != nil {
+		ev.CallRequestId = c.CallRequestID.String()
+	}
+	return ev
+}
+
+func newTimestamp(at *time.Time) *timestamppb.Timestamp {
+	if at == nil {
+		return nil
+	}
+	return timestamppb.New(*at)
+}
+
 // WithdrawnEvent returns the message that reports that a client canceled the request before it was
 // dialed.
 func (r *Request) WithdrawnEvent(at time.Time) *eventv1.CallRequestEvent {

@@ -2,6 +2,7 @@ package callstate
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -78,6 +79,50 @@ func (c *Call) EndedAgain() Fact {
 	f := c.newFact("ended_again", *c.EndedAt)
 	f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.endedOutcome()}}
 	return f
+}
+
+// FromEvent returns a live call from the state that the service `calls` has received. requestID is
+// uuid.Nil for an inbound call. It returns an error if the call is invalid.
+func FromEvent(reported *eventv1.Call, requestID, workspaceID uuid.UUID) (*Call, error) {
+	c := &Call{
+		WorkspaceID: workspaceID, Direction: Direction(reported.GetDirection()), From: reported.GetFrom(),
+		To: reported.GetToE164(), Status: Status(reported.GetStatus()), QueuedAt: timeOrNil(reported.GetQueuedAt()),
+		DialedAt: timeOrNil(reported.GetDialedAt()), RingingAt: timeOrNil(reported.GetRingingAt()),
+		AnsweredAt: timeOrNil(reported.GetAnsweredAt()), Version: reported.GetVersion(),
+	}
+	var err error
+	if c.CallID, err = uuid.Parse(reported.GetCallId()); err != nil {
+		return nil, fmt.Errorf("call_id: %w", err)
+	}
+	if c.AgentID, err = uuid.Parse(reported.GetAgentId()); err != nil {
+		return nil, fmt.Errorf("agent_id: %w", err)
+	}
+	if id := reported.GetContactId(); id != "" {
+		contact, err := uuid.Parse(id)
+		if err != nil {
+			return nil, fmt.Errorf("contact_id: %w", err)
+		}
+		c.ContactID = &contact
+	}
+	if requestID != uuid.Nil {
+		c.CallRequestID = &requestID
+	}
+	if inbound := c.Direction == Inbound; !inbound && c.Direction != Outbound || inbound != (requestID == uuid.Nil) {
+		return nil, fmt.Errorf("call %s has the direction %q and the request %s", c.CallID, c.Direction, requestID)
+	}
+	switch c.Status {
+	case Initiated, Ringing, InProgress:
+		return c, nil
+	}
+	return nil, fmt.Errorf("call %s has the status %q", c.CallID, c.Status)
+}
+
+func timeOrNil(t *timestamppb.Timestamp) *time.Time {
+	if t == nil {
+		return nil
+	}
+	at := t.AsTime()
+	return &at
 }
 
 func (c *Call) event() *eventv1.Call {

@@ -15,6 +15,7 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
@@ -23,10 +24,13 @@ import (
 const soon = 2 * time.Second
 
 type callRequest struct {
+	// id is uuid.Nil for an inbound call.
 	id, workspaceID uuid.UUID
 	event           *eventv1.CallRequestEvent
 	// order is the call request of an event `requested`. It is nil for other events.
 	order *dialqueue.Request
+	// overdueCall is the call of an event `call_overdue`. For other events, overdueCall is nil.
+	overdueCall *callstate.Call
 }
 
 // onCallRequests applies a batch of events. It queues consecutive events `requested` with one call
@@ -73,7 +77,7 @@ type commitActions struct {
 	// wakeDialer is true if the dialer must be woken, because a request is due soon. wakeRelay is true
 	// if the relay must be woken, because the outbox has new events.
 	wakeDialer, wakeRelay bool
-	// overdue contains, for each overdue order of the batch, what the dialer knows about the request.
+	// overdue contains, for each overdue request and call of the batch, where the dialer found it.
 	overdue []dialqueue.Found
 }
 
@@ -121,6 +125,8 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 		}
 		onCommit.wakeRelay = true
 		return c.store.EraseRequest(ctx, tx, event.id, of)
+	case *eventv1.CallRequestEvent_CallOverdue:
+		return c.endOverdueCall(ctx, tx, event, onCommit)
 	}
 	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
 }
@@ -152,18 +158,43 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	return nil
 }
 
-// readCallRequest decodes a record. The order of an event `requested` gets the trace context of
-// ctx.
+// endOverdueCall publishes the end of a call whose end the service `calls` has not received.
+func (c *Consumer) endOverdueCall(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
+	found, err := c.store.EndOverdueCall(ctx, tx, *event.overdueCall, event.event.GetOccurredAt().AsTime())
+	if err != nil {
+		return err
+	}
+	onCommit.overdue = append(onCommit.overdue, found)
+	if found == dialqueue.Waiting {
+		return kafka.Skipf("call %s is in progress", event.overdueCall.CallID)
+	}
+	onCommit.wakeRelay = true
+	slog.WarnContext(ctx, "overdue call was not in progress", "call_id", event.overdueCall.CallID, "found", found)
+	return nil
+}
+
+// readCallRequest decodes a record. The call order in an event `requested` contains the trace
+// context of ctx.
 func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err error) {
 	r.event = &eventv1.CallRequestEvent{}
 	if err := rec.Decode(r.event); err != nil {
 		return r, err
 	}
-	if r.id, err = uuid.Parse(r.event.GetCallRequestId()); err != nil {
-		return r, kafka.Parkf("call_request_id: %v", err)
+	overdue := r.event.GetCallOverdue()
+	if id := r.event.GetCallRequestId(); id != "" || overdue == nil {
+		if r.id, err = uuid.Parse(id); err != nil {
+			return r, kafka.Parkf("call_request_id: %v", err)
+		}
 	}
 	if r.workspaceID, err = uuid.Parse(r.event.GetWorkspaceId()); err != nil {
 		return r, kafka.Parkf("workspace_id: %v", err)
+	}
+	if overdue != nil {
+		call, err := callstate.FromEvent(overdue.GetCall(), r.id, r.workspaceID)
+		if err != nil {
+			return r, kafka.Parkf("%w", err)
+		}
+		r.overdueCall = call
 	}
 	if requested := r.event.GetRequested(); requested != nil {
 		order, err := newRequest(requested)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -120,4 +121,53 @@ func found(t *testing.T, metrics *prometheus.Registry) map[string]float64 {
 		}
 	}
 	return counts
+}
+
+// An inbound call has no request. The dialer's database has lost the call.
+func TestCallOverdue_UnknownInboundCallEnds(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
+	metrics := prometheus.NewRegistry()
+	wakes := consumer.Wakes{Dialing: func() {}, Relay: func() {}}
+	handlers := consumer.New(store.New(pool, uuid.New(), store.Timing{}), wakes, metrics).Handlers()
+	callID, now := uuid.New(), timestamppb.Now()
+	value, err := proto.Marshal(&eventv1.CallRequestEvent{
+		WorkspaceId: uuid.NewString(), OccurredAt: now,
+		Event: &eventv1.CallRequestEvent_CallOverdue{CallOverdue: &eventv1.CallOverdue{Call: &eventv1.Call{
+			CallId: callID.String(), Direction: "inbound", From: "anonymous", ToE164: "+15005550006", AgentId: uuid.NewString(),
+			Status: "in_progress", RingingAt: now, AnsweredAt: now, Version: 2,
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := kafka.Record{
+		Topic: kafka.CallRequests.Name, Key: callID.String(), EventID: uuid.New(),
+		Type: string((&eventv1.CallRequestEvent{}).ProtoReflect().Descriptor().FullName()), Value: value, Time: time.Now(),
+	}
+	if err := kafkatest.Commit(t.Context(), pool, handlers[kafka.CallRequests.Name], record); err != nil {
+		t.Fatalf("apply call_overdue: %v", err)
+	}
+	want := map[string]float64{"waiting": 0, "lost": 1, "over": 0}
+	if got := found(t, metrics); !maps.Equal(got, want) {
+		t.Errorf("overdue calls = %v, want %v", got, want)
+	}
+	var payload []byte
+	const query = `SELECT payload FROM outbox WHERE key = convert_to($1::text, 'UTF8')`
+	if err := pool.QueryRow(t.Context(), query, callID).Scan(&payload); err != nil {
+		t.Fatalf("read the event of the call: %v", err)
+	}
+	var event eventv1.DialEvent
+	if err := proto.Unmarshal(payload, &event); err != nil {
+		t.Fatal(err)
+	}
+	if event.GetEnded() == nil {
+		t.Errorf("event = %T, want ended", event.GetEvent())
+	}
 }

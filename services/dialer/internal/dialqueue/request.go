@@ -60,13 +60,14 @@ func EndUnknown() Refusal {
 	}
 }
 
-// Found states what the dialer knows about an overdue request that the service `calls` published
-// again.
+// Found states where the dialer found a request or a call that the service `calls` published again,
+// because it is overdue.
 type Found string
 
-// Waiting means that the request is in the queue, is in progress, or ended less than MaxEndDelay
-// ago. Lost means that the dialer did not have the request. Over means that the request had ended,
-// but the service `calls` did not receive the event of its end.
+// Waiting means that the request is in the queue, that the request or the call is in progress, or
+// that it ended less than MaxEndDelay ago. Lost means that the request had never arrived, or that
+// the database has lost the call. Over means that the request or the call had ended, but the service
+// `calls` did not receive the end.
 const (
 	Waiting Found = "waiting"
 	Lost    Found = "lost"
