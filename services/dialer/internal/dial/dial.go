@@ -230,11 +230,12 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 	if 0 < calls && calls < workers.Free {
 		workers.Free, workers.All = calls, 0
 	}
+	unused := d.unusedTokens.take(window)
 	claimed, err := d.store.Claim(ctx, store.Capacity{
-		Workers: workers, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Total: d.limits.Overall,
-		Unused: d.unusedTokens.take(window),
+		Workers: workers, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Total: d.limits.Overall, Unused: unused,
 	}, window)
 	if err != nil {
+		d.unusedTokens.giveBack(unused)
 		return d.logFault(ctx, err)
 	}
 	d.queue.recordClaim(window, claimed)

@@ -96,6 +96,15 @@ func (u *unusedTokens) add(r dialqueue.Request) {
 	u.byWorkspace[r.WorkspaceID]++
 }
 
+// giveBack adds the tokens that take returned, because the claim failed.
+func (u *unusedTokens) giveBack(tokens map[uuid.UUID]int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id, n := range tokens {
+		u.byWorkspace[id] += n
+	}
+}
+
 func (u *unusedTokens) take(workspaces []uuid.UUID) map[uuid.UUID]int {
 	u.mu.Lock()
 	defer u.mu.Unlock()

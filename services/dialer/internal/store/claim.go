@@ -35,8 +35,8 @@ type Capacity struct {
 	Trunk   string
 	OfTrunk dialqueue.Limit
 	Total   dialqueue.Limit
-	// Unused is, by workspace, the number of tokens that earlier claims took for requests that were
-	// not dialed.
+	// Unused is, by workspace, the number of tokens that earlier claims took for requests without a
+	// dial. The claim returns these tokens to the buckets, also if it takes no request.
 	Unused map[uuid.UUID]int
 }
 
@@ -492,7 +492,7 @@ func (u usage) queueUsage(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allo
 		all += tokens
 		noCapacity := allocation.NoCapacity[i] && !w.Barred && !u.rows[i].NoCapacityLately && c.OfTrunk.Live > 0
 		ownLimit := allocation.OwnLimit[i] && !u.rows[i].OwnLimitNoted
-		if taken[i] > 0 || noCapacity || ownLimit {
+		if taken[i] > 0 || noCapacity || ownLimit || c.Unused[w.ID] > 0 {
 			saveBucket(&batch, u.rows[i].Version, pg.Args{
 				"scope": w.ID.String(), "tokens": w.Bucket.Take(tokens), "claimed": tokens > 0,
 				"no_capacity": noCapacity, "own_limit": ownLimit, "first": u.rows[i].First,
@@ -500,9 +500,9 @@ func (u usage) queueUsage(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allo
 		}
 	}
 	for i, shared := range u.shared {
-		if all > 0 {
+		if all > 0 || len(c.Unused) > 0 {
 			saveBucket(&batch, u.versions[i], pg.Args{
-				"scope": u.scopes[i], "tokens": shared.Bucket.Take(all), "claimed": true,
+				"scope": u.scopes[i], "tokens": shared.Bucket.Take(all), "claimed": all > 0,
 				"no_capacity": false, "own_limit": false, "first": u.first,
 			})
 		}

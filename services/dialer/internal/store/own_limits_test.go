@@ -146,6 +146,15 @@ func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 			if got := claimed(1); got != 1 {
 				t.Errorf("claimed requests after a token was returned = %d, want 1", got)
 			}
+			ample := c.Workers
+			c.Workers = dialqueue.Workers{}
+			if got := claimed(1); got != 0 {
+				t.Errorf("claimed requests without a worker = %d, want 0", got)
+			}
+			c.Workers = ample
+			if got := claimed(0); got != 1 {
+				t.Errorf("claimed requests after a claim without a request returned the token = %d, want 1", got)
+			}
 		})
 	}
 }
