@@ -46,8 +46,9 @@ type Spec[C Configured] struct {
 	// Migrations are the migrations of the service. Package app adds the migrations of the outbox
 	// and the inbox.
 	Migrations fs.FS
-	// Heartbeats is true if the service needs Runtime.Heartbeats.
-	Heartbeats bool
+	// Heartbeats is the number of connections of Runtime.Heartbeats. If it is 0, the service has no
+	// such pool.
+	Heartbeats int32
 	// Check returns the faults of the configuration. It is called before any connection is opened.
 	// Check can be nil.
 	Check func(cfg C) error
@@ -75,9 +76,9 @@ type Runtime struct {
 	Pool      *pgxpool.Pool
 	Kafka     *kafka.Client
 	Relay     *outbox.Relay
-	// Heartbeats is a pool with one connection, which is taken from POSTGRES_MAX_CONNS. A heartbeat
-	// must not wait for other work: otherwise the other replicas would treat a busy process as
-	// dead.
+	// Heartbeats is a pool with one connection per heartbeat (Spec.Heartbeats). Its connections are
+	// taken from POSTGRES_MAX_CONNS. A heartbeat must not wait for other work: otherwise the other
+	// replicas would treat a busy process as dead.
 	Heartbeats *pgxpool.Pool
 
 	name      string
@@ -174,14 +175,14 @@ func (s Spec[C]) Serve(ctx context.Context, cfg C) error {
 
 func (s Spec[C]) openPools(ctx context.Context, rt *Runtime) (err error) {
 	work := rt.config.Postgres
-	if s.Heartbeats {
-		work.MaxConns = max(1, cmp.Or(work.MaxConns, pg.DefaultMaxConns)-1)
+	if s.Heartbeats > 0 {
+		work.MaxConns = max(1, cmp.Or(work.MaxConns, pg.DefaultMaxConns)-s.Heartbeats)
 	}
-	if rt.Pool, err = pg.Open(ctx, work, s.Schema(), s.Tracks()...); err != nil || !s.Heartbeats {
+	if rt.Pool, err = pg.Open(ctx, work, s.Schema(), s.Tracks()...); err != nil || s.Heartbeats == 0 {
 		return err
 	}
 	beats := rt.config.Postgres
-	beats.MaxConns, beats.MigrateURL = 1, ""
+	beats.MaxConns, beats.MigrateURL = s.Heartbeats, ""
 	if rt.Heartbeats, err = pg.Open(ctx, beats, s.Schema()); err != nil {
 		rt.Pool.Close()
 	}

@@ -46,10 +46,10 @@ func TestSpec_MigratesTheInboxOnlyIfItHasHandlers(t *testing.T) {
 	}
 }
 
-func TestOpenPools_ReservesAConnectionForHeartbeats(t *testing.T) {
+func TestOpenPools_ReservesConnectionsForHeartbeats(t *testing.T) {
 	t.Parallel()
 	s := Spec[config]{
-		Name: "example", Heartbeats: true,
+		Name: "example", Heartbeats: 2,
 		Migrations: fstest.MapFS{"0001_beats.sql": {Data: []byte("-- +goose Up\nCREATE TABLE beats (id integer);\n")}},
 	}
 	url := pgtest.New(t, s.Schema(), s.Tracks()...).Config().ConnString()
@@ -69,13 +69,18 @@ func TestOpenPools_ReservesAConnectionForHeartbeats(t *testing.T) {
 			}
 			t.Cleanup(rt.closePools)
 			beats, work := rt.Heartbeats.Config().MaxConns, rt.Pool.Config().MaxConns
-			if beats != 1 {
-				t.Errorf("connections for heartbeats = %d, want 1", beats)
+			if beats != 2 {
+				t.Errorf("connections for heartbeats = %d, want 2", beats)
 			}
 			if got := work + beats; got != tt.want {
 				t.Errorf("connections of both pools = %d, want %d", got, tt.want)
 			}
 			takeAll(t, rt.Pool)
+			slow, err := rt.Heartbeats.Acquire(t.Context()) // another heartbeat, which waits for the database
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(slow.Release)
 			if _, err := rt.Heartbeats.Exec(t.Context(), "INSERT INTO beats VALUES (1)"); err != nil {
 				t.Errorf("heartbeat while the other connections are in use = %v", err)
 			}

@@ -37,7 +37,8 @@ func main() { app.Run(spec()) }
 
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
-		Name: serviceName, Migrations: store.Migrations, Heartbeats: true, Check: Config.validate, Start: start,
+		// one connection for the heartbeat of the process, and one for the heartbeat of its SIP legs
+		Name: serviceName, Migrations: store.Migrations, Heartbeats: 2, Check: Config.validate, Start: start,
 		Handlers: func(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 			st, err := openStore(cfg, rt.Pool)
 			return handlers(st, rt, func() {}), err

@@ -28,8 +28,8 @@ type Legs struct {
 }
 
 // NewLegs returns a store for an owner. Each start of a process is a new owner. An owner is dead if
-// it has sent no heartbeat for the duration lease. Only heartbeats may use heartbeatPool, because a
-// heartbeat that waits for a connection is late.
+// it has sent no heartbeat for the duration lease. heartbeatPool must have one connection for each
+// heartbeat that uses it, because a heartbeat that waits for a connection is late.
 func NewLegs(pool, heartbeatPool *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Legs {
 	return &Legs{pool: pool, heartbeats: heartbeatPool, owner: owner, lease: lease, monitor: replicas.NewMonitor(lease)}
 }
