@@ -5,7 +5,9 @@ package retention
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,8 +55,34 @@ func (j *Job) Wake() {
 	}
 }
 
-// Run runs the job until ctx ends.
+// Run runs the job until ctx ends. The deletion of a large subscription takes minutes, so the bodies
+// of erased persons are deleted concurrently.
 func (j *Job) Run(ctx context.Context) error {
+	var erasures sync.WaitGroup
+	erasures.Go(func() { j.runErasures(ctx) })
+	defer erasures.Wait()
+	return j.runDeletions(ctx)
+}
+
+func (j *Job) runErasures(ctx context.Context) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		for emptied := batchSize; emptied == batchSize && ctx.Err() == nil; {
+			var err error
+			if emptied, err = j.store.EmptyBodies(ctx, batchSize); err != nil && ctx.Err() == nil {
+				slog.ErrorContext(ctx, "erased webhook event bodies not deleted", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (j *Job) runDeletions(ctx context.Context) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	var next time.Time
@@ -69,12 +97,6 @@ func (j *Job) Run(ctx context.Context) error {
 		if err := j.DeleteSubscriptions(ctx, batchSize); err != nil && ctx.Err() == nil {
 			slog.ErrorContext(ctx, "rows of deleted webhook subscriptions not removed", "error", err)
 		}
-		for emptied := batchSize; emptied == batchSize && ctx.Err() == nil; {
-			var err error
-			if emptied, err = j.store.EmptyBodies(ctx, batchSize); err != nil && ctx.Err() == nil {
-				slog.ErrorContext(ctx, "erased webhook event bodies not deleted", "error", err)
-			}
-		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -86,17 +108,20 @@ func (j *Job) Run(ctx context.Context) error {
 
 // DeleteSubscriptions removes the rows of subscriptions that are marked as deleted, at most batch
 // rows per transaction. It deletes the queue first, so that results of requests in flight are no
-// longer stored. Then it deletes the history and the subscription.
+// longer stored. Then it deletes the history and the subscription. If the deletion of a subscription
+// fails, the other subscriptions are deleted anyway.
 func (j *Job) DeleteSubscriptions(ctx context.Context, batch int) error {
 	for {
 		subs, err := j.store.DeletedSubscriptions(ctx, batch)
 		if err != nil || len(subs) == 0 {
 			return err
 		}
+		var errs []error
 		for _, sub := range subs {
-			if err := j.deleteSubscription(ctx, sub, batch); err != nil {
-				return err
-			}
+			errs = append(errs, j.deleteSubscription(ctx, sub, batch))
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
 		}
 	}
 }
