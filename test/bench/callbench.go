@@ -37,6 +37,9 @@ type CallSetup struct {
 	Hooks   *kit.Receiver
 	Landing *Landing
 	Meter   *probe.Meter
+	// TurnCPU measures the CPU time of one turn of the six-commit loop. It is 0 if the CPU time
+	// cannot be measured.
+	TurnCPU func(context.Context) (time.Duration, error)
 	// Each is the duration of one measurement.
 	Each time.Duration
 	// Held is the number of concurrent calls that the function Held keeps answered.

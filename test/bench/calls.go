@@ -12,6 +12,7 @@ func withCallStack(measure func(context.Context, *CallStack) error) func(context
 		if b.callStack == nil {
 			setup := CallSetup{
 				Stack: b.stack, Bin: b.bin, Home: b.home, DB: b.db, Hooks: b.hooks, Landing: b.landing, Meter: b.meter, Each: b.each, Held: b.held, Profile: b.profile,
+				TurnCPU: b.turnCPU,
 			}
 			if b.callStack, err = OpenCalls(ctx, setup); err != nil {
 				return err

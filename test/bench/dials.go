@@ -18,6 +18,10 @@ const (
 	// callsStuck limits the time without progress. After this time, the missing calls count as
 	// lost. It is longer than the lease of a claim.
 	callsStuck = 30 * time.Second
+	// goalDialed is the lowest rate of dials, in calls per second, while goalDue calls per second
+	// are due and all services run.
+	goalDialed = 400.0
+	goalDue    = 500
 )
 
 // eventConsumers are the services that consume the events of the dialer. The dialer does not wait
@@ -37,12 +41,12 @@ func Dials(ctx context.Context, h *CallStack) error {
 		return err
 	}
 	fmt.Printf("  baseline dials, as fast as %d connections make them: %.0f /s\n", bareConns, most)
-	for _, rate := range []int{10, 100, 500} {
+	for _, rate := range []int{10, 100, goalDue} {
 		if err := h.measureDials(ctx, loop, rate, false); err != nil {
 			return err
 		}
 	}
-	return h.measureDials(ctx, loop, 500, true)
+	return h.measureDials(ctx, loop, goalDue, true)
 }
 
 type dialResult struct {
@@ -72,6 +76,9 @@ func (h *CallStack) measureDials(ctx context.Context, loop *bareDials, rate int,
 	fmt.Printf("  %d /s, %s\n", rate, who)
 	fmt.Printf("    due → originate    %s; %d due, %.0f /s dialed, %d missing, %d twice (%s)\n",
 		probe.Spread(got.took), got.asked, got.perSecond(), got.missing, got.twice, got.results)
+	if rate == goalDue && !alone {
+		fmt.Printf("    dialed a second    %.0f   %s\n", got.perSecond(), probe.AtLeast(got.perSecond(), goalDialed, " /s"))
+	}
 	if len(got.took) > 0 && len(beside) > 0 {
 		of := func(q float64) float64 {
 			return float64(probe.Quantile(got.took, q)) / float64(probe.Quantile(beside, q))

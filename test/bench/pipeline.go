@@ -15,6 +15,10 @@ import (
 	"ringfence.dev/test/kit"
 )
 
+// goalTurns limits the CPU time of a call, from POST to the terminal webhook. It is a multiple of
+// the CPU time of one turn of the six-commit loop.
+const goalTurns = 7.0
+
 // webhookTimeout is the time after which a missing webhook of a call counts as lost.
 const webhookTimeout = time.Minute
 
@@ -23,8 +27,12 @@ const webhookTimeout = time.Minute
 // not count.
 func Pipeline(ctx context.Context, h *CallStack) error {
 	best, at := 0.0, 0
+	turn, err := h.TurnCPU(ctx)
+	if err != nil {
+		return err
+	}
 	for underWay := 16; underWay <= 1024; underWay *= 4 {
-		rate, err := h.keep(ctx, underWay)
+		rate, err := h.keep(ctx, underWay, turn)
 		if err != nil {
 			return err
 		}
@@ -78,7 +86,8 @@ func (k *levelResult) count(on bool) {
 	k.counting = on
 }
 
-func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, err error) {
+// turn is the CPU time of one turn of the six-commit loop, or 0.
+func (h *CallStack) keep(ctx context.Context, underWay int, turn time.Duration) (perSecond float64, err error) {
 	workspaces, err := h.workspaces(ctx, "pipeline", 4)
 	if err != nil {
 		return 0, err
@@ -92,7 +101,7 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 		return 0, err
 	}
 	var k levelResult
-	if err := h.turn(ctx, &k, workspaces, underWay); err != nil {
+	if err := h.runLevel(ctx, &k, workspaces, underWay); err != nil {
 		return 0, err
 	}
 	if err := h.awaitEnded(ctx, workspaces, callsStuck); err != nil {
@@ -124,6 +133,11 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	}
 	if line := k.used.Line("call", k.counted); line != "" {
 		fmt.Printf("    %s\n", line)
+		if turn > 0 {
+			turns := float64(k.used.Sum()) / float64(k.counted) / float64(turn)
+			fmt.Printf("    turns of the six-commit loop (%.2f ms CPU): %.1f   %s\n", probe.MS(turn), turns,
+				probe.AtMost(turns, goalTurns, ""))
+		}
 	}
 	for _, w := range workspaces {
 		if wrong, err := w.Differences(ctx); err != nil || len(wrong) > 0 {
@@ -160,7 +174,7 @@ func (h *CallStack) printOutcomes(ctx context.Context, workspaces []*kit.Workspa
 	return err
 }
 
-func (h *CallStack) turn(ctx context.Context, k *levelResult, workspaces []*kit.Workspace, underWay int) error {
+func (h *CallStack) runLevel(ctx context.Context, k *levelResult, workspaces []*kit.Workspace, underWay int) error {
 	var (
 		wg     sync.WaitGroup
 		over   atomic.Bool
