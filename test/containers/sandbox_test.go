@@ -1,7 +1,6 @@
 package containers_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -29,18 +28,26 @@ func TestSandbox_InterruptLeavesNothingBehind(t *testing.T) {
 	ready := filepath.Join(folder, "ready")
 	const change = "docker network create test; for file in /run/settings/*; do echo 1 > $file; done; touch "
 	cmd := exec.CommandContext(t.Context(), "./sandbox.sh", folder, "sh", "-euc", change+ready+"; sleep 600")
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
+	// Processes that remain would keep a pipe open, and the test would wait for them.
+	output, err := os.Create(filepath.Join(folder, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // no process remains unless the test fails
+		_ = output.Close()
+	})
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	err := kit.Until(t.Context(), kit.HangTimeout, "the sandbox runs", func() (bool, error) {
+	err = kit.Until(t.Context(), kit.HangTimeout, "the sandbox runs", func() (bool, error) {
 		select {
 		case err := <-ended:
-			return false, fmt.Errorf("the sandbox ended: %w: %s", err, output.String())
+			return false, fmt.Errorf("the sandbox ended: %w: %s", err, printed(output))
 		default:
 			_, err := os.Stat(ready)
 			return err == nil, nil
@@ -58,7 +65,7 @@ func TestSandbox_InterruptLeavesNothingBehind(t *testing.T) {
 	}
 	var exit *exec.ExitError
 	if err := <-ended; !errors.As(err, &exit) || exit.ExitCode() != 130 {
-		t.Errorf("sandbox.sh ended with %v, want exit status 130: %s", err, output.String())
+		t.Errorf("sandbox.sh ended with %v, want exit status 130: %s", err, printed(output))
 	}
 	if got := processesOf(t, name); len(got) > 0 {
 		t.Errorf("processes = %q, want none", got)
@@ -66,6 +73,11 @@ func TestSandbox_InterruptLeavesNothingBehind(t *testing.T) {
 	if diff := cmp.Diff(before, machineState(t)); diff != "" {
 		t.Errorf("the machine after the sandbox (-before +after):\n%s", diff)
 	}
+}
+
+func printed(file *os.File) []byte {
+	text, _ := os.ReadFile(file.Name())
+	return text
 }
 
 // machineState returns what Docker Engine and a cluster change on a machine.
