@@ -111,6 +111,8 @@ func measurements() []measurement {
 			says: "pre-check and dial-time check with five million contacts, as a share of POST, and the import of a list " +
 				"compared to a plain COPY", run: complianceChecks},
 		{name: "reads", says: "GET by id and every list with a million calls, compared to a thousand", run: measureReads},
+		{name: "audit", says: "GET of a call with an audit entry, compared to a response of the same size without one",
+			run: measureAuditedReads},
 		{name: "console", says: "lists of the console with a million calls, compared to a thousand, their largest paint, " +
 			"and the time from the commit of an event to the page, compared to a stream", run: measureConsole},
 	}
