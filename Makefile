@@ -44,7 +44,7 @@ LINT_BASE_SUBJECTS = $(call recorded_commit,.lint-base-subjects)
 recorded_commit    = $(shell base=$$(cat $(1)); git merge-base --is-ancestor $$base HEAD 2>/dev/null && echo $$base || git rev-parse -q --verify HEAD~1 || git rev-parse HEAD)
 
 # Tests in test/e2e that belong to `make test-nightly`.
-NIGHTLY_TESTS := ^Test(Cancel_ResponseMatches|OptOut_|Upgrade_|Pooler_|SIP_|Recording_)
+NIGHTLY_TESTS := ^Test(Cancel_ResponseMatches|OptOut_|Pause_|Upgrade_|Pooler_|SIP_|Recording_)
 
 # The size of `make test-nightly`: large, or short for the form that .ci/run has time for.
 NIGHTLY ?= large
@@ -131,7 +131,7 @@ nightly-failover: build
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 120m ./test/failover $(LARGE)
 
 nightly-races: build
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 180m -run '^Test(Cancel_ResponseMatches|OptOut_$(if $(LARGE),|Kills_|Hangs_|Replicas_|Wallet_))' ./test/e2e $(LARGE)
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 180m -run '^Test(Cancel_ResponseMatches|OptOut_|Pause_$(if $(LARGE),|Kills_|Hangs_|Replicas_|Wallet_))' ./test/e2e $(LARGE)
 	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestFailpoints_' ./test/e2e $(LARGE)
 	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -timeout 60m -run '^TestSettings_' ./test/e2e/contract $(LARGE)
 	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestHolding_' ./test/e2e/webhooks $(LARGE)
