@@ -221,7 +221,7 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting,
 
 verify: build peers proto-current breaking tidy-current charts ## check generated code, compatibility of events and APIs, charts, dashboards and alerts
 	@RINGFENCE_BIN=$(BIN) go test $(addprefix ./,$(filter-out deploy/compose,$(IN_VERIFY)))
-	@echo "generated files are current; no event or public API changed incompatibly"
+	@echo "generated files are current; no event or described API changed incompatibly"
 
 proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOLS)/oapi-codegen
 	@cd proto && PATH="$(TOOLS):$$PATH" buf lint
@@ -233,10 +233,13 @@ proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-g
 	   diff proto/openapi/$$file "$$fresh/$$file" >/dev/null || { echo "proto/openapi/$$file is not what openapi.yaml gives: run make proto and commit"; exit 1; }; \
 	 done
 
-# Compares events, internal APIs and the public API with the released ones (proto/base.binpb, proto/openapi/base.json).
+# Compares events, internal APIs and the APIs described in proto/openapi with the released ones (proto/base.binpb, base*.json).
 breaking: $(TOOLS)/buf $(TOOLS)/oasdiff
 	@cd proto && $(TOOLS)/buf breaking --against base.binpb || { echo "an event or internal API changed incompatibly with the released one"; exit 1; }
-	@$(TOOLS)/oasdiff breaking --fail-on WARN proto/openapi/base.json proto/openapi/openapi.json || { echo "the public API changed in a way that breaks its clients"; exit 1; }
+	@for pair in base.json:openapi.json base-operator.json:operator.json base-console.json:console.json; do \
+	   $(TOOLS)/oasdiff breaking --fail-on WARN "proto/openapi/$${pair%:*}" "proto/openapi/$${pair#*:}" || { \
+	     echo "proto/openapi/$${pair#*:} changed in a way that breaks its clients"; exit 1; }; \
+	 done
 
 tidy-current: go
 	@for module in . $(patsubst %/go.mod,%,$(wildcard docs/go.mod libs/go.mod proto/go.mod services/*/go.mod)); do \
