@@ -114,6 +114,10 @@ type otherWorkspace struct {
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
 	decision, list, erasure, entry           string
+	// requested is the number of request. The contact with the number erased was erased.
+	requested, erased string
+	// spare is another subscription, with the delivery spareDelivery.
+	spare, spareDelivery string
 }
 
 const (
@@ -151,16 +155,23 @@ func newOtherWorkspace(t *testing.T) *otherWorkspace {
 	s.write.want(t, 200, "PATCH", "/v1/contacts/"+s.contact, set{"email": otherEmail, "external_id": otherExternalID})
 	s.record = s.operator.want(t, 200, "GET", s.admin+"/consent-records", nil).ids()[0]
 	s.decision = s.operator.want(t, 200, "GET", s.admin+"/decisions", nil).ids()[0]
-	s.erasure, _ = s.operator.want(t, 200, "DELETE", s.admin+"/contacts/"+number(1), nil).members()["erasure"].(map[string]any)["id"].(string)
+	s.requested = s.read.want(t, 200, "GET", "/v1/call-requests/"+s.request, nil).text("to")
+	s.operator.want(t, 200, "PUT", s.admin+"/agent-keys/"+s.agent, set{"key": agentKey})
+	s.erased = number(1)
+	s.erasure, _ = s.operator.want(t, 200, "DELETE", s.admin+"/contacts/"+s.erased, nil).members()["erasure"].(map[string]any)["id"].(string)
 	s.list = s.operator.want(t, 201, "POST", s.admin+"/opt-out-imports", set{"reason": "bought"}).text("id")
 	s.transaction = s.operator.want(t, 200, "GET", s.admin+"/wallet/transactions", nil).ids()[0]
 	s.inbound = s.operator.want(t, 201, "POST", s.admin+"/numbers", set{"phone_e164": number(1), "agent_id": s.agent}).text("id")
 	for range 5 { // the maximum number of subscriptions
+		s.spare = s.subscription
 		s.subscription = s.write.want(t, 201, "POST", subscriptions, subscription(stack(t).Hooks.URL+"/"+s.id)).text("id")
 	}
 	s.delivery = s.write.want(t, 202, "POST", subscriptions+"/"+s.subscription+"/test", nil).text("delivery_id")
-	until(t, "the test is delivered", func() bool {
-		return s.operator.want(t, 200, "GET", s.admin+"/webhook-subscriptions/"+s.subscription, nil).text("last_success_at") != ""
+	s.spareDelivery = s.write.want(t, 202, "POST", subscriptions+"/"+s.spare+"/test", nil).text("delivery_id")
+	until(t, "the tests are delivered", func() bool {
+		hooks := s.admin + "/webhook-subscriptions/"
+		return s.operator.want(t, 200, "GET", hooks+s.subscription, nil).text("last_success_at") != "" &&
+			s.operator.want(t, 200, "GET", hooks+s.spare, nil).text("last_success_at") != ""
 	})
 	s.entry = s.write.want(t, 200, "GET", auditLog, nil).ids()[0]
 	return s
@@ -182,6 +193,8 @@ func (s *otherWorkspace) everything(t *testing.T) map[string]string {
 		"", "/api-keys", "/agents", "/numbers", "/usage?month=" + thisMonth(), "/wallet", "/wallet/transactions", "/rates",
 		"/consent-records?limit=100", "/decisions?limit=100", "/opt-out-imports",
 		"/webhook-subscriptions/" + s.subscription, "/webhook-subscriptions/" + s.subscription + "/deliveries/" + s.delivery,
+		"/webhook-subscriptions/" + s.spare, "/webhook-subscriptions/" + s.spare + "/deliveries/" + s.spareDelivery,
+		"/agent-keys/" + s.agent,
 	} {
 		seen[path] = s.operator.want(t, 200, "GET", s.admin+path, nil).body
 	}
@@ -200,7 +213,7 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	for _, p := range probes(s) {
 		responses[p.title()] = p.compareIDs(t, w.write, "", w.agent)
 	}
-	for _, p := range operatorProbes(s) {
+	for _, p := range allOperatorProbes(s) {
 		responses[p.title()] = p.compareIDs(t, w.operator, w.admin, w.agent)
 	}
 	after := s.everything(t)
@@ -219,7 +232,7 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 		}
 	}
 	operate := func(reads bool) {
-		for _, p := range operatorProbes(s) {
+		for _, p := range allOperatorProbes(s) {
 			if strings.HasPrefix(p.operation, "GET ") == reads {
 				mustTell(p, p.sendProbe(t, s.operator, s.admin, s.agent, p.theirs))
 			}

@@ -146,8 +146,8 @@ func operatorProbes(s *otherWorkspace) []probe {
 		// workspace has no contact with this number.
 		{"GET /contacts/{phone_e164}/consent", "number", "/contacts/{x}/consent", "", "", s.optedOut, number(1)},
 		{"GET /contacts/{phone_e164}/preview", "number", "/contacts/{x}/preview?at=" + ahead(), "", "", s.optedOut, number(1)},
-		{"GET " + hooks + "/{id}/deliveries", "id", hooks + "/{x}/deliveries", "", "", s.subscription, unknownID()},
-		{"GET " + hooks + "/{id}/deliveries/{delivery_id}", "both ids", hooks + "/{x}/deliveries/" + s.delivery, "", "", s.subscription, unknownID()},
+		{"GET " + hooks + "/{subscription_id}/deliveries", "id", hooks + "/{x}/deliveries", "", "", s.subscription, unknownID()},
+		{"GET " + hooks + "/{subscription_id}/deliveries/{delivery_id}", "both ids", hooks + "/{x}/deliveries/" + s.delivery, "", "", s.subscription, unknownID()},
 
 		{"POST /call-requests/{call_request_id}/cancel", "id", "/call-requests/{x}/cancel", "", "", s.request, unknownID()},
 		{"PUT /opt-out-imports/{import_id}/parts/{part}", "id", "/opt-out-imports/{x}/parts/1", "+15005550001", "", s.list, unknownID()},
