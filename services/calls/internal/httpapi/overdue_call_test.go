@@ -9,7 +9,7 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/calls/internal/calls"
+	"ringfence.dev/services/calls/internal/callrequests"
 )
 
 func (r *rig) reportOverdueCalls() {
