@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/calls/internal/consumer"
 	"ringfence.dev/services/calls/internal/httpapi"
 	"ringfence.dev/services/calls/internal/peers"
-	"ringfence.dev/services/calls/internal/retention"
+	"ringfence.dev/services/calls/internal/recordings"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -22,7 +22,7 @@ func main() { app.Run(spec()) }
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
 		Name: "calls", Migrations: store.Migrations, Start: start, Handlers: handlers,
-		Check: func(cfg Config) error { _, err := httpapi.NewRecordingLinks(cfg.Recordings); return err },
+		Check: func(cfg Config) error { _, err := recordings.NewLinks(cfg.Recordings); return err },
 	}
 }
 
@@ -31,15 +31,11 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 	if err != nil {
 		return nil, err
 	}
-	links, err := httpapi.NewRecordingLinks(cfg.Recordings)
+	links, err := recordings.NewLinks(cfg.Recordings)
 	if err != nil {
 		return nil, err
 	}
-	records, err := handlers(cfg, rt)
-	if err != nil {
-		return nil, err
-	}
-	st, relay, metrics := store.New(rt.Pool), rt.Relay, rt.Telemetry.Metrics
+	st, relay, metrics := store.New(rt.Pool, links), rt.Relay, rt.Telemetry.Metrics
 	api := httpapi.New(
 		callrequests.New(cfg.Intake, st, peers, relay.Wake, relay.OldestAge, metrics),
 		callrequests.NewCanceler(st, peers, relay.Wake),
@@ -52,13 +48,21 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 		{Name: "retention", Run: calls.NewRetentionJob(st, cfg.Keeping).Run},
 		{Name: "erasure", Run: calls.NewErasureJob(st, relay.Wake).Run},
 		{Name: "key expiry", Run: callrequests.NewKeyExpiryJob(st, cfg.KeepKeys).Run},
-		rt.Consumer(records),
+		rt.Consumer(handlersOf(cfg, rt, st)),
 		rt.HTTP(api.Handler(rt.Telemetry, rt.Keys)),
 	}, nil
 }
 
 func handlers(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
-	return consumer.New(store.New(rt.Pool), cfg.waits(), rt.Relay.Wake, rt.Telemetry.Metrics).Handlers(), nil
+	links, err := recordings.NewLinks(cfg.Recordings)
+	if err != nil {
+		return nil, err
+	}
+	return handlersOf(cfg, rt, store.New(rt.Pool, links)), nil
+}
+
+func handlersOf(cfg Config, rt *app.Runtime, st *store.Store) inbox.Handlers {
+	return consumer.New(st, cfg.waits(), rt.Relay.Wake, rt.Telemetry.Metrics).Handlers()
 }
 
 func (c Config) waits() callstate.Waits {

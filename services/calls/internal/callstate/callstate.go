@@ -96,6 +96,9 @@ type Call struct {
 	// RecordingKey is the recording's key in object storage. It is nil if the recording does not
 	// exist or was deleted.
 	RecordingKey *string `db:"recording_key"`
+	// RecordingURL is a signed link to the recording. It is empty if there is no recording, or if the
+	// workspace does not show recordings. It is not stored, because it expires.
+	RecordingURL string `db:"-"`
 
 	// Outcome, Summary and Transcript (JSON) are set when the analysis arrives. Transcript is nil
 	// if the SQL statement did not select the transcript, or if the workspace does not show

@@ -27,8 +27,7 @@ func (r *Request) View() openapi.CallRequest {
 }
 
 // Full returns the call in the form that GET /v1/calls/{id} and every event show. The transcript is
-// omitted if it may not be shown. recording_url is never set, because it is a secret; the HTTP
-// handler adds it.
+// omitted if it may not be shown. recording_url is set if the caller set RecordingURL.
 func (c *Call) Full() openapi.Call {
 	full := openapi.Call{
 		CallID:        c.ID,
@@ -60,6 +59,9 @@ func (c *Call) Full() openapi.Call {
 	if c.Summary != nil {
 		summary := openapi.CallSummary(c.Summary)
 		full.Summary = &summary
+	}
+	if c.RecordingURL != "" {
+		full.RecordingURL = &c.RecordingURL
 	}
 	full.Transcript, full.Disclosure = c.PublicTranscript(), c.Disclosure
 	return full

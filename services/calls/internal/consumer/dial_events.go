@@ -48,8 +48,8 @@ func (c *Consumer) onDialEvents(
 		if call := reports[i].call; call != nil {
 			rec.Span.SetAttributes(telemetry.CallID(call.ID.String()))
 			wanted.Calls = append(wanted.Calls, call.ID)
-			if reports[i].analysis != nil {
-				wanted.Analysed = append(wanted.Analysed, call.WorkspaceID)
+			if reports[i].analysis != nil || call.RecordingKey != nil {
+				wanted.Workspaces = append(wanted.Workspaces, call.WorkspaceID)
 			}
 		}
 	}

@@ -36,6 +36,9 @@ func (c *Consumer) onWalletEvents(
 		if ids[i] != uuid.Nil {
 			rec.Span.SetAttributes(telemetry.CallRequestID(ids[i].String()))
 			wanted.Requests = append(wanted.Requests, ids[i])
+			if workspaceID, err := uuid.Parse(events[i].GetWorkspaceId()); err == nil {
+				wanted.Workspaces = append(wanted.Workspaces, workspaceID)
+			}
 		}
 	}
 	if slices.ContainsFunc(outcome.Results, inbox.Result.IsParked) {

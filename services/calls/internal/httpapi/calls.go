@@ -88,17 +88,14 @@ func (a *API) readCall(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	full := c.Full()
-	link, err := a.recordingURL(r.Context(), c)
-	if err != nil {
+	if c.RecordingURL, err = a.recordingURL(r.Context(), c); err != nil {
 		return err
 	}
-	if link != "" {
-		full.RecordingURL = &link
+	if c.RecordingURL != "" {
 		// the response contains a link that gives access to the recording
 		w.Header().Set("Cache-Control", "no-store")
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, full)
+	return httpserver.WriteJSON(w, http.StatusOK, c.Full())
 }
 
 // adminCall handles GET /admin/v1/workspaces/{workspace}/calls/{id}. The response contains the call

@@ -39,6 +39,7 @@ import (
 	"ringfence.dev/services/calls/internal/consumer"
 	"ringfence.dev/services/calls/internal/httpapi"
 	"ringfence.dev/services/calls/internal/peers"
+	"ringfence.dev/services/calls/internal/recordings"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -64,7 +65,7 @@ type rig struct {
 type settings struct {
 	intake callrequests.Config
 	waits  callstate.Waits
-	links  *httpapi.RecordingLinks
+	links  *recordings.Links
 }
 
 func newRig(t testing.TB, change ...func(*settings)) *rig {
@@ -78,7 +79,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	}
 	pool := pgtest.New(t, "calls", tracks...)
 	r := &rig{
-		t: t, pool: pool, store: store.New(pool), peers: &fakePeers{preCheck: allow, hold: held, withdraw: withdrawn(true)},
+		t: t, pool: pool, store: store.New(pool, set.links), peers: &fakePeers{preCheck: allow, hold: held, withdraw: withdrawn(true)},
 		waits: set.waits, workspace: newID(t), metrics: prometheus.NewRegistry(),
 	}
 	r.gateway = keys(t, "gateway")

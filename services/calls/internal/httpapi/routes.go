@@ -14,6 +14,7 @@ import (
 	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/services/calls/internal/callrequests"
 	"ringfence.dev/services/calls/internal/peers"
+	"ringfence.dev/services/calls/internal/recordings"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -22,7 +23,7 @@ type API struct {
 	intake   *callrequests.Intake
 	canceler *callrequests.Canceler
 	store    *store.Store
-	links    *RecordingLinks
+	links    *recordings.Links
 	peers    *peers.Clients
 	wake     func()
 	now      func() time.Time
@@ -31,7 +32,7 @@ type API struct {
 // New returns the API. The API calls wake after each commit that wrote to the outbox. If links is
 // nil, no call shows a recording.
 func New(
-	in *callrequests.Intake, canceler *callrequests.Canceler, st *store.Store, links *RecordingLinks, peers *peers.Clients, wake func(),
+	in *callrequests.Intake, canceler *callrequests.Canceler, st *store.Store, links *recordings.Links, peers *peers.Clients, wake func(),
 ) *API {
 	return &API{intake: in, canceler: canceler, store: st, links: links, peers: peers, wake: wake, now: time.Now}
 }

@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/recordingstore"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/calls/internal/httpapi"
+	"ringfence.dev/services/calls/internal/recordings"
 )
 
 func (r *rig) setFeatures(version int64, transcripts, recordings bool) {
@@ -26,10 +27,10 @@ func (r *rig) setFeatures(version int64, transcripts, recordings bool) {
 	})
 }
 
-func localLinks(t *testing.T) (*httpapi.RecordingLinks, *recordingstore.Links) {
+func localLinks(t *testing.T) (*recordings.Links, *recordingstore.Links) {
 	t.Helper()
 	storage := recordingstore.Storage{LinkKeys: []string{base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32)))}, LinkURL: "https://api.example.com"}
-	made, err := httpapi.NewRecordingLinks(storage)
+	made, err := recordings.NewLinks(storage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func TestRecording_CallHasALinkIfTheFeatureIsOn(t *testing.T) {
 			t.Errorf("known.Check: %v", err)
 		}
 	}
-	for _, event := range r.events() {
+	for _, event := range r.events() { // they were published while the feature was off
 		if _, shown := event["data"].(map[string]any)["recording_url"]; shown {
 			t.Errorf("%v carries a link", event["type"])
 		}
@@ -182,9 +183,94 @@ func TestRecording_CallHasALinkIfTheFeatureIsOn(t *testing.T) {
 	}
 }
 
+// Every event that is published after the recording was stored has a link to it.
+func TestRecording_EventsHaveALinkIfTheFeatureIsOn(t *testing.T) {
+	t.Parallel()
+	made, known := localLinks(t)
+	tests := []struct {
+		name    string
+		publish func(r *rig, a *account, recorded *eventv1.DialEvent)
+		want    map[string]bool // whether the event of this type has a link
+	}{
+		{
+			name: "the recording is stored after call.completed",
+			publish: func(_ *rig, a *account, recorded *eventv1.DialEvent) {
+				a.publish(a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5000), recorded)
+			},
+			want: map[string]bool{"call.completed": false, "call.recording_ready": true},
+		},
+		{
+			name: "the recording is stored before the charge",
+			publish: func(_ *rig, a *account, recorded *eventv1.DialEvent) {
+				a.publish(a.ended("completed", "normal_clearing"), a.analysed(), recorded, a.captured(5000))
+			},
+			want: map[string]bool{"call.completed": true, "call.recording_ready": true},
+		},
+		{
+			name: "the recording is stored before the deadline of call.completed",
+			publish: func(r *rig, a *account, recorded *eventv1.DialEvent) {
+				a.publish(a.ended("completed", "normal_clearing"), recorded)
+				r.passDeadline()
+				a.publish(a.analysed())
+			},
+			want: map[string]bool{"call.completed": true, "call.recording_ready": true, "call.analyzed": true},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(s *settings) { s.links = made })
+			r.setFeatures(1, false, true)
+			a := r.account(r.place())
+			a.publish(a.fenced(), a.dialing(), a.answered())
+			key := recordingstore.Key(r.workspace, uuid.MustParse(a.id()), time.Now())
+			tt.publish(r, a, a.recorded(key))
+			got := map[string]bool{}
+			for _, event := range r.events() {
+				kind := event["type"].(string)
+				if kind == "call.answered" {
+					continue
+				}
+				text, has := event["data"].(map[string]any)["recording_url"].(string)
+				got[kind] = has
+				link, err := url.Parse(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !has {
+					continue
+				}
+				if err := known.Check(key, link.Query(), time.Now().Add(59*time.Minute)); err != nil {
+					t.Errorf("link of %s: %v", kind, err)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("events with a link (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRecording_EventsOfAnErasedCallHaveNoLink(t *testing.T) {
+	t.Parallel()
+	made, _ := localLinks(t)
+	r := newRig(t, func(s *settings) { s.links = made })
+	r.setFeatures(1, false, true)
+	a := r.account(r.place())
+	key := recordingstore.Key(r.workspace, uuid.MustParse(a.id()), time.Now())
+	a.publish(a.ended("completed", "normal_clearing"), a.recorded(key))
+	r.exec(`UPDATE calls SET erased_at = now(), recording_key = NULL`)
+	r.passDeadline()
+	for _, event := range r.events() {
+		if link := event["data"].(map[string]any)["recording_url"]; link != nil {
+			t.Errorf("%v has the link %v", event["type"], link)
+		}
+	}
+}
+
 func TestRecording_LinkIsSignedWithoutARequestToTheStorage(t *testing.T) {
 	t.Parallel()
-	links, err := httpapi.NewRecordingLinks(recordingstore.Storage{URL: "http://127.0.0.1:1", PublicURL: "https://files.example.com", Region: "eu-1", Bucket: "calls", AccessKey: "a", SecretKey: "s"})
+	links, err := recordings.NewLinks(recordingstore.Storage{URL: "http://127.0.0.1:1", PublicURL: "https://files.example.com", Region: "eu-1", Bucket: "calls", AccessKey: "a", SecretKey: "s"})
 	if err != nil {
 		t.Fatal(err)
 	}

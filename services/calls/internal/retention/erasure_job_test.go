@@ -70,7 +70,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
-	st := store.New(pool)
+	st := store.New(pool, nil)
 	handlers := consumer.New(st, callstate.Waits{}, func() {}, prometheus.NewRegistry()).Handlers()
 	return &fixture{T: t, pool: pool, store: st, handlers: handlers, workspace: uuid.Must(uuid.NewV7())}
 }

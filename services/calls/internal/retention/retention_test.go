@@ -48,7 +48,7 @@ func insertEndedCall(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at t
 func TestJob_DeletesDataOlderThanItsRetentionPeriod(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
-	st, now := store.New(pool), time.Now()
+	st, now := store.New(pool, nil), time.Now()
 	standard, brief := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	for _, w := range []store.Workspace{{ID: standard, Version: 1}, {ID: brief, Version: 1, KeepCallsDays: 90, KeepTranscriptsDays: 7}} {
 		if err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error { return st.KeepWorkspace(t.Context(), tx, w) }); err != nil {

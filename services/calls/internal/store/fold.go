@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/calls/internal/callstate"
+	"ringfence.dev/services/calls/internal/recordings"
 )
 
 // Wanted identifies the rows that a batch of events can change.
@@ -24,8 +26,8 @@ type Wanted struct {
 	Calls      []uuid.UUID
 	// If CallsOfRequests is true, the calls of the requests are read too.
 	CallsOfRequests bool
-	// Analysed are the workspaces of the calls that have an analysis in the batch.
-	Analysed []uuid.UUID
+	// Workspaces are the workspaces whose rules for transcripts and recordings apply to the batch.
+	Workspaces []uuid.UUID
 }
 
 // Fold applies a batch of events to requests and calls in one transaction. It locks and reads all
@@ -37,7 +39,8 @@ type Fold struct {
 
 	requests                      map[uuid.UUID]*callstate.Request
 	calls                         map[uuid.UUID]*callstate.Call
-	transcribed                   map[uuid.UUID]bool // true for each workspace that stores transcripts
+	shown                         map[uuid.UUID]shown
+	links                         *recordings.Links
 	requestsToSave, chargesToSave []*callstate.Request
 	callsToSave                   []*callstate.Call
 	events                        pgx.Batch
@@ -62,13 +65,29 @@ const lockCalls = `SELECT ` + foldedCallColumns + ` FROM calls WHERE id = ANY (@
 const lockCallsOfRequests = `SELECT ` + foldedCallColumns +
 	` FROM calls WHERE call_request_id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
-const transcribedWorkspaces = `SELECT id FROM workspaces WHERE id = ANY (@ids::uuid[]) AND transcripts`
+// shown is what a workspace stores and shows of its calls. The zero value shows nothing.
+type shown struct {
+	WorkspaceID uuid.UUID `db:"id"`
+	Transcripts bool      `db:"transcripts"`
+	Recordings  bool      `db:"recordings"`
+}
+
+const shownByWorkspaces = `
+SELECT id, transcripts, recordings FROM workspaces WHERE id = ANY (@ids::uuid[]) AND (transcripts OR recordings)`
+
+func collectShown(rows pgx.Rows) (map[uuid.UUID]shown, error) {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[shown])
+	byID := make(map[uuid.UUID]shown, len(found))
+	for _, s := range found {
+		byID[s.WorkspaceID] = s
+	}
+	return byID, err
+}
 
 // Lock locks the partitions of the events and then locks and reads the rows. Until the transaction
 // ends, no other Fold with one of these partitions can run.
 func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
-	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{},
-		transcribed: map[uuid.UUID]bool{}}
+	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{}, links: s.links}
 	partitions := make([]int64, len(w.Partitions))
 	for i, n := range w.Partitions {
 		partitions[i] = int64(n)
@@ -98,12 +117,9 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	if w.CallsOfRequests {
 		batch.Queue(lockCallsOfRequests, pg.Args{"ids": w.Requests}).Query(take)
 	}
-	if len(w.Analysed) > 0 {
-		batch.Queue(transcribedWorkspaces, pg.Args{"ids": w.Analysed}).Query(func(rows pgx.Rows) error {
-			found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			for _, id := range found {
-				f.transcribed[id] = true
-			}
+	if len(w.Workspaces) > 0 {
+		batch.Queue(shownByWorkspaces, pg.Args{"ids": w.Workspaces}).Query(func(rows pgx.Rows) (err error) {
+			f.shown, err = collectShown(rows)
 			return err
 		})
 	}
@@ -132,9 +148,9 @@ func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *callstate.Call) {
 	return newest
 }
 
-// Transcribed reports whether the workspace stores transcripts. Wanted.Analysed must contain the
+// Transcribed reports whether the workspace stores transcripts. Wanted.Workspaces must contain the
 // workspace.
-func (f *Fold) Transcribed(workspaceID uuid.UUID) bool { return f.transcribed[workspaceID] }
+func (f *Fold) Transcribed(workspaceID uuid.UUID) bool { return f.shown[workspaceID].Transcripts }
 
 // SaveRequest adds a changed request to the rows that Write writes.
 func (f *Fold) SaveRequest(req *callstate.Request) {
@@ -177,13 +193,31 @@ func (f *Fold) SaveCharge(req *callstate.Request) {
 }
 
 // SaveCall adds a changed or new call. Unless event is "", it also adds the public event for
-// call-events.v1. It also adds the opt-in events that are due.
+// call-events.v1. It also adds the opt-in events that are due. Wanted.Workspaces must contain the
+// workspace of a call that has a recording.
 func (f *Fold) SaveCall(ctx context.Context, c *callstate.Call, event openapi.EventType) error {
 	f.calls[c.ID] = c
 	if !slices.Contains(f.callsToSave, c) {
 		f.callsToSave = append(f.callsToSave, c)
 	}
+	if f.shown[c.WorkspaceID].Recordings {
+		signLink(ctx, f.links, c)
+	}
 	return queueEvents(ctx, &f.events, c, event, f.Now)
+}
+
+// signLink sets the link to the recording of the call. If the link cannot be signed, the events of
+// the call have no link, because they must not wait for it.
+func signLink(ctx context.Context, links *recordings.Links, c *callstate.Call) {
+	c.RecordingURL = ""
+	if links == nil || c.RecordingKey == nil {
+		return
+	}
+	link, err := links.Link(ctx, *c.RecordingKey)
+	if err != nil {
+		slog.ErrorContext(ctx, "link to a recording not signed", "call_id", c.ID, "error", err)
+	}
+	c.RecordingURL = link
 }
 
 // queueEvents adds the public event to the batch, unless event is "", and then the opt-in events

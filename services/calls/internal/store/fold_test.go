@@ -21,7 +21,7 @@ import (
 func saveStatus(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType,
 	afterRead func() error) error {
 	t.Helper()
-	st := store.New(pool)
+	st := store.New(pool, nil)
 	return pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
 		f, err := st.Lock(t.Context(), tx, store.Wanted{Calls: []uuid.UUID{id}})
 		if err != nil {
@@ -72,7 +72,7 @@ func TestFold_RollsBackIfTheCallWasClosedConcurrently(t *testing.T) {
 func TestFold_LateReleaseOfAnOlderAttemptChangesNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
-	st, id := store.New(pool), uuid.Must(uuid.NewV7())
+	st, id := store.New(pool, nil), uuid.Must(uuid.NewV7())
 	_, err := pool.Exec(t.Context(), `
 		INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, scheduled_for,
 			schedule_if_outside_hours, max_call_seconds, queued_at, traceparent)

@@ -59,7 +59,7 @@ func TestUsage_ReadsOnlyTheCallsOfThePeriod(t *testing.T) {
 	t.Parallel()
 	pool := seeded(t)
 	watched, seen := pgtest.Watch(t, pool)
-	st := store.New(watched)
+	st := store.New(watched, nil)
 	first := time.UnixMilli(1750000000000)
 	for name, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
 		seen.Forget()
@@ -101,7 +101,7 @@ func TestLists_EveryFilterReadsFewPages(t *testing.T) {
 	t.Parallel()
 	pool := seeded(t)
 	watched, seen := pgtest.Watch(t, pool)
-	st := store.New(watched)
+	st := store.New(watched, nil)
 	early := uuid.MustParse("01977420-0000-7000-8000-000000000000")
 	calls := map[string]store.CallFilter{
 		"nothing": {}, "a rare status": {Status: "busy"}, "a status without calls": {Status: "canceled"},

@@ -59,7 +59,7 @@ func TestCountCalls_CountsEndedCallsOfEachInterval(t *testing.T) {
 	}, {
 		"an agent without calls", store.StatisticsFilter{AgentID: &none}, []store.CallCount{},
 	}}
-	st := store.New(pool)
+	st := store.New(pool, nil)
 	for _, test := range tests {
 		got, err := st.CountCalls(t.Context(), large, bounds, test.filter)
 		if err != nil {
@@ -92,7 +92,7 @@ func TestCountCalls_ReadsTheIndexOnly(t *testing.T) {
 		bounds = append(bounds, idAfter((hour+1)*insertedRows/24))
 	}
 	seen.Forget()
-	if _, err := store.New(watched).CountCalls(t.Context(), large, bounds, store.StatisticsFilter{}); err != nil {
+	if _, err := store.New(watched, nil).CountCalls(t.Context(), large, bounds, store.StatisticsFilter{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {

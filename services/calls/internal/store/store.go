@@ -10,12 +10,18 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/calls/internal/recordings"
 )
 
 // Store accesses the schema calls.
-type Store struct{ pool *pgxpool.Pool }
+type Store struct {
+	pool  *pgxpool.Pool
+	links *recordings.Links
+}
 
-func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+// New returns a store. links signs the links to recordings in the events of calls. It is nil if no
+// object storage is configured; then events have no links.
+func New(pool *pgxpool.Pool, links *recordings.Links) *Store { return &Store{pool: pool, links: links} }
 
 // newestFirst is the end of every statement of a public list. It orders by the bytes of the id.
 // With ORDER BY id, the planner could use the primary key and read the rows of all other

@@ -19,7 +19,7 @@ import (
 func TestKeepWorkspace_RepeatedVersionLocksNoRow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
-	st, stored := store.New(pool), store.Workspace{ID: uuid.New(), Version: 1, Currency: "USD"}
+	st, stored := store.New(pool, nil), store.Workspace{ID: uuid.New(), Version: 1, Currency: "USD"}
 	if err := st.ApplyWorkspace(t.Context(), stored); err != nil {
 		t.Fatalf("apply version 1: %v", err)
 	}

@@ -1,4 +1,5 @@
-package httpapi
+// Package recordings signs the links to the recordings of calls.
+package recordings
 
 import (
 	"context"
@@ -11,17 +12,16 @@ import (
 	"ringfence.dev/libs/recordingstore"
 )
 
-// RecordingLinks signs the URLs of recordings. It uses only the settings of the object storage and
-// sends no request to the storage.
-type RecordingLinks struct {
+// Links signs the URLs of recordings. It computes a URL from the settings of the object
+// storage and sends no request to the storage.
+type Links struct {
 	local  *recordingstore.Links
 	bucket string
 	s3     *minio.Client
 }
 
-// NewRecordingLinks returns the links of the configured object storage, or nil if no object storage
-// is configured.
-func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
+// NewLinks returns nil if no object storage is configured.
+func NewLinks(s recordingstore.Storage) (*Links, error) {
 	where, err := s.Where()
 	if err != nil || where == recordingstore.Nowhere {
 		return nil, err
@@ -31,7 +31,7 @@ func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 		if err == nil && s.LinkURL == "" {
 			err = fmt.Errorf("RECORDINGS_LINK_URL is empty: set it to the public URL of the gateway, for links to recordings")
 		}
-		return &RecordingLinks{local: local}, err
+		return &Links{local: local}, err
 	}
 	// the signature includes the host, so the link must be signed for the public address
 	address := s.PublicURL
@@ -45,12 +45,12 @@ func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the storage of recordings: %w", err)
 	}
-	return &RecordingLinks{bucket: s.Bucket, s3: client}, nil
+	return &Links{bucket: s.Bucket, s3: client}, nil
 }
 
 // Link returns a URL of the recording with this key. The URL is valid for recordingstore.LinkLife.
 // Every client that has the URL can read the recording.
-func (l *RecordingLinks) Link(ctx context.Context, key string) (string, error) {
+func (l *Links) Link(ctx context.Context, key string) (string, error) {
 	if l.local != nil {
 		return l.local.Sign(key, time.Now()), nil
 	}
