@@ -135,6 +135,7 @@ func (in *Intake) checkAndStore(ctx context.Context, workspaceID, id uuid.UUID, 
 		ScheduledFor: now, ScheduleIfOutsideHours: order.ScheduleIfOutsideHours != nil && *order.ScheduleIfOutsideHours,
 		MaxCallSeconds: *known.MaxCallSeconds, QueuedAt: now, Traceparent: telemetry.Carrier(ctx),
 	}
+	_, req.ByPerson = serviceauth.CallerFrom(ctx).Person()
 	if order.ScheduledFor != nil {
 		req.ScheduledFor = order.ScheduledFor.Time
 	}

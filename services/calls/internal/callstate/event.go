@@ -142,7 +142,7 @@ func (r *Request) RequestedEvent(at time.Time) *eventv1.CallRequestEvent {
 	order := &eventv1.Requested{
 		ToE164: r.To, AgentId: r.AgentID.String(), ContactId: r.ContactID.String(), VariablesJson: r.Variables,
 		ScheduledFor: timestamppb.New(r.ScheduledFor), ScheduleIfOutsideHours: r.ScheduleIfOutsideHours,
-		MaxCallSeconds: r.MaxCallSeconds, QueuedAt: timestamppb.New(r.QueuedAt),
+		MaxCallSeconds: r.MaxCallSeconds, QueuedAt: timestamppb.New(r.QueuedAt), ByPerson: r.ByPerson,
 	}
 	if r.ExternalRef != nil {
 		order.ExternalRef = *r.ExternalRef

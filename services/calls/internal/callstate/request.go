@@ -65,6 +65,9 @@ type Request struct {
 	// DialAttempt is the number of the newest dial attempt. It is set when an event of this attempt
 	// arrives.
 	DialAttempt int32 `db:"dial_attempt"`
+	// ByPerson is true if a person placed the request with a session of the console. The features of
+	// the plan do not apply to it.
+	ByPerson bool `db:"by_person"`
 	// Traceparent identifies the trace of the POST. Events that are published later continue this
 	// trace.
 	Traceparent string `db:"traceparent"`

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/billingv1"
 	"ringfence.dev/proto/compliancev1"
@@ -480,5 +482,30 @@ func TestDeleteExpiredKeys_KeepsKeysOfRecentRequests(t *testing.T) {
 	}
 	if _, err = r.store.KeyState(t.Context(), r.workspace, "old"); !errors.Is(err, pg.ErrNotFound) {
 		t.Errorf("old key: %v, want it free", err)
+	}
+}
+
+// The dialer does not apply the features of the plan to a request that a person placed.
+func TestCreate_EventNamesTheOriginOfTheRequest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ofKey := r.place()
+	token, err := r.gateway.SignCaller("calls", serviceauth.Caller{
+		WorkspaceID: r.workspace, RequestID: newID(t), Access: serviceauth.Write, Operator: "person:" + newID(t).String(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("to", number(2)), serviceauth.CallerHeader, token)
+	ofPerson := uuid.MustParse(placed["id"].(string))
+	r.exec(`UPDATE call_requests SET scheduled_for = now() - interval '1 hour'`)
+	r.republish(15 * time.Minute)
+	got := map[string][]bool{}
+	for _, event := range outboxEvents[eventv1.CallRequestEvent](r, kafka.CallRequests) {
+		got[event.GetCallRequestId()] = append(got[event.GetCallRequestId()], event.GetRequested().GetByPerson())
+	}
+	want := map[string][]bool{ofKey.String(): {false, false}, ofPerson.String(): {true, true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("by_person of the events of each request (-want +got):\n%s", diff)
 	}
 }

@@ -23,9 +23,9 @@ var ErrNotCreated = errors.New("call request not created")
 
 const insertRequest = `
 INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, external_ref,
-    scheduled_for, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent, erasures)
+    scheduled_for, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent, erasures, by_person)
 SELECT @id, @workspace_id, @status, @to_e164, @agent_id, @contact_id, @variables::json, @external_ref,
-    @scheduled_for, @schedule_if_outside_hours, @max_call_seconds, @queued_at, @traceparent, @erasures
+    @scheduled_for, @schedule_if_outside_hours, @max_call_seconds, @queued_at, @traceparent, @erasures, @by_person
 WHERE ` + mayBeCreated + `
 ON CONFLICT (id) DO NOTHING
 RETURNING ` + requestColumns

@@ -19,7 +19,7 @@ import (
 
 const requestColumns = `id, workspace_id, status, call_id, to_e164, agent_id, contact_id, variables, external_ref, scheduled_for,
     schedule_if_outside_hours, max_call_seconds, queued_at, error_code, error_detail, dialed_at, completed_at, updated_at,
-    charge_settled, credits_micro, traceparent, erasures, erased_at, dial_attempt`
+    charge_settled, credits_micro, traceparent, erasures, erased_at, dial_attempt, by_person`
 
 const requestByID = `SELECT ` + requestColumns + ` FROM call_requests WHERE workspace_id = @workspace_id AND id = @id`
 
@@ -215,6 +215,7 @@ func insertArgs(r callstate.Request) pgx.NamedArgs {
 		"contact_id": r.ContactID, "variables": r.Variables, "external_ref": r.ExternalRef, "scheduled_for": r.ScheduledFor,
 		"schedule_if_outside_hours": r.ScheduleIfOutsideHours, "max_call_seconds": r.MaxCallSeconds,
 		"queued_at": r.QueuedAt, "traceparent": r.Traceparent, "erasures": r.Erasures,
+		"by_person": r.ByPerson,
 	}
 }
 

@@ -221,7 +221,7 @@ func newRequest(e *eventv1.Requested) (r dialqueue.Request, err error) {
 	}
 	r = dialqueue.Request{
 		To: number, AgentID: agentID, ScheduleIfOutsideHours: e.GetScheduleIfOutsideHours(),
-		MaxCallSeconds: e.GetMaxCallSeconds(), DueAt: e.GetScheduledFor().AsTime(),
+		MaxCallSeconds: e.GetMaxCallSeconds(), DueAt: e.GetScheduledFor().AsTime(), ByPerson: e.GetByPerson(),
 	}
 	if e.GetContactId() != "" {
 		contact, err := uuid.Parse(e.GetContactId())

@@ -40,3 +40,39 @@ func TestCheck_ForbiddenDestinationIsRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestCheck_RequestOfAPersonNeedsNoAPIAccess(t *testing.T) {
+	t.Parallel()
+	id := uuid.New()
+	tests := []struct {
+		name      string
+		workspace dialqueue.Workspace
+		byPerson  bool
+		want      string
+	}{
+		{name: "key, with API access", workspace: dialqueue.Workspace{Status: "active", APIEnabled: true}, want: ""},
+		{name: "key, without API access", workspace: dialqueue.Workspace{Status: "active"}, want: dialqueue.CodeAPINotEnabled},
+		{name: "person, without API access", workspace: dialqueue.Workspace{Status: "active"}, byPerson: true, want: ""},
+		{
+			name: "person, suspended", workspace: dialqueue.Workspace{Status: "suspended", APIEnabled: true}, byPerson: true,
+			want: dialqueue.CodeAPINotEnabled,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := dialqueue.Request{WorkspaceID: id, To: "+14155550100", ByPerson: tt.byPerson}
+			refused, known := r.Check(&tt.workspace, &dialqueue.Agent{WorkspaceID: id}, false)
+			if !known {
+				t.Fatal("Check did not decide")
+			}
+			got := ""
+			if refused != nil {
+				got = refused.Code
+			}
+			if got != tt.want {
+				t.Errorf("code = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

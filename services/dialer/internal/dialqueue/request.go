@@ -38,9 +38,12 @@ type Request struct {
 	QueuedAt               *time.Time      `db:"queued_at"`
 	DueAt                  time.Time       `db:"due_at"`
 	Looks                  int32           `db:"looks"`
-	Traceparent            string          `db:"traceparent"`
-	// ClaimedUntil is the time at which the claim ends. It identifies the claim, because no two claims
-	// of a request end at the same time.
+	// ByPerson is true if a person placed the request with a session of the console. The features of
+	// the plan do not apply to it.
+	ByPerson    bool   `db:"by_person"`
+	Traceparent string `db:"traceparent"`
+	// ClaimedUntil is the time at which the claim ends. It identifies the claim, because each claim
+	// of a request ends at a different time.
 	ClaimedUntil time.Time `db:"claimed_until"`
 	// TimeZone is the person's time zone, as the dial-time check returned it. It is empty if the time
 	// zone is not known.
@@ -115,7 +118,7 @@ func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (
 	if workspace == nil {
 		return nil, false
 	}
-	if !workspace.MayDial() {
+	if !workspace.MayDial(r.ByPerson) {
 		return &Refusal{
 			CodeAPINotEnabled,
 			"The workspace is suspended or its plan has no API access any more; ask the operator.",

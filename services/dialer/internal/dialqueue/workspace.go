@@ -93,13 +93,18 @@ func (m Modes) Test() *bool {
 // Include reports whether m selects the workspace.
 func (m Modes) Include(w Workspace) bool { return m == AllModes || w.Test == (m == TestMode) }
 
-// MayDial reports whether the workspace is not suspended and its plan permits calls.
-func (w Workspace) MayDial() bool { return w.Status == "active" && w.APIEnabled }
+// Suspended reports whether the workspace is suspended. No request of it is dialed.
+func (w Workspace) Suspended() bool { return w.Status != "active" }
 
-// MayReach reports whether the workspace may call the number. A workspace can be restricted to some
-// prefixes.
+// MayDial reports whether a request of the workspace may be dialed: the workspace is not suspended,
+// and its plan has API access. A request of a person needs no API access.
+func (w Workspace) MayDial(byPerson bool) bool { return !w.Suspended() && (w.APIEnabled || byPerson) }
+
+// MayReach reports whether a call of the workspace may be transferred to the number. A workspace can
+// be restricted to some prefixes. A transfer needs no API access, because inbound calls and calls
+// that people place do not need it.
 func (w Workspace) MayReach(to phone.Number) bool {
-	return w.MayDial() && to.Forbidden() == "" && (len(w.Destinations) == 0 || to.HasPrefix(w.Destinations))
+	return !w.Suspended() && to.Forbidden() == "" && (len(w.Destinations) == 0 || to.HasPrefix(w.Destinations))
 }
 
 // Agent contains the settings of an AI agent, which the dialer reads from agents.v1.

@@ -55,6 +55,12 @@ type Claimed struct {
 	Wait time.Duration
 }
 
+// requestsOfKeysDue is an SQL condition. It is true if requests of API keys of the workspace w are
+// due. If the plan has no API access, these requests must be blocked, but requests of people are
+// dialed.
+const requestsOfKeysDue = `EXISTS (SELECT FROM dial_queue k
+	WHERE k.workspace_id = w.workspace_id AND k.state = 'queued' AND NOT k.by_person AND k.look_at <= now())`
+
 const dueWorkspaces = `
 SELECT w.workspace_id, extract(epoch FROM q.look_at - now())::float8 AS seconds
 FROM workspaces w
@@ -64,7 +70,7 @@ CROSS JOIN LATERAL (SELECT q.look_at FROM dial_queue q
 	WHERE q.workspace_id = w.workspace_id AND q.state = 'queued' AND q.look_at >= coalesce(b.scan_from, '-infinity')
 	ORDER BY q.look_at LIMIT 1) q
 WHERE q.look_at <= now() + @ahead::interval AND (@test::boolean IS NULL OR w.test = @test)
-	AND (w.status <> 'active' OR NOT w.api_enabled
+	AND (w.status <> 'active' OR NOT w.api_enabled AND ` + requestsOfKeysDue + `
 		OR NOT (` + allPaused + ` OR w.workspace_id IN ` + pausedWorkspaces + `))`
 
 // Due returns the workspaces whose first queued request is due now or within two seconds. It locks
@@ -145,7 +151,8 @@ SELECT count(*) FROM (SELECT FROM calls WHERE ended_at IS NULL AND direction = '
 	ORDER BY counted_at LIMIT @most::bigint) AS bounded`
 
 const readWorkspaces = `
-SELECT w.workspace_id, coalesce(c.status <> 'active' OR NOT c.api_enabled, false) AS barred,
+SELECT w.workspace_id, coalesce(c.status <> 'active', false) AS suspended,
+	coalesce(NOT c.api_enabled AND ` + requestsOfKeysDue + `, false) AS keys_barred,
 	` + allPaused + ` OR w.workspace_id IN ` + pausedWorkspaces + ` AS paused,
 	coalesce(c.calls_per_second, @calls_per_second) AS calls_per_second,
 	coalesce(c.max_live_calls, @max_live) AS max_live_calls,
@@ -172,11 +179,13 @@ CROSS JOIN LATERAL (SELECT count(*) AS waiting, min(f.look_at) AS first FROM (
 ORDER BY w.place`
 
 type workspaceRow struct {
-	WorkspaceID    uuid.UUID `db:"workspace_id"`
-	Barred         bool      `db:"barred"`
-	Paused         bool      `db:"paused"`
-	CallsPerSecond int32     `db:"calls_per_second"`
-	MaxLiveCalls   int32     `db:"max_live_calls"`
+	WorkspaceID uuid.UUID `db:"workspace_id"`
+	Suspended   bool      `db:"suspended"`
+	// KeysBarred is true if requests of API keys are due and the plan has no API access.
+	KeysBarred     bool  `db:"keys_barred"`
+	Paused         bool  `db:"paused"`
+	CallsPerSecond int32 `db:"calls_per_second"`
+	MaxLiveCalls   int32 `db:"max_live_calls"`
 	// Version is the version of the workspace's bucket, or 0 if the workspace has no bucket.
 	Version    int64      `db:"version"`
 	Tokens     *float64   `db:"tokens"`
@@ -200,10 +209,14 @@ type workspaceRow struct {
 	Next float64 `db:"next"`
 }
 
-// ignorePaused lets the claim skip the requests of a paused workspace. It has no effect on a barred
-// workspace, because its requests must be blocked.
+// barred reports whether the claim takes only requests that must be blocked. These are all requests
+// of a suspended workspace. If KeysBarred, they are the requests of API keys.
+func (w *workspaceRow) barred() bool { return w.Suspended || w.KeysBarred }
+
+// ignorePaused prevents the claim of requests of a paused workspace. It does not apply to a barred
+// workspace, because the requests of that workspace must be blocked.
 func (w *workspaceRow) ignorePaused() {
-	if w.Paused && !w.Barred {
+	if w.Paused && !w.barred() {
 		w.Waiting, w.First = 0, nil
 	}
 }
@@ -226,8 +239,8 @@ const (
 // waits 250 ms. If the request has reached the age limit, it waits until Expire ends it. If its
 // agent is paused, the request waits until MovePaused makes it due.
 //
-// A request is claimed before its due time only if it must be blocked: its workspace may not dial,
-// or its agent is deleted. If the workspace may dial again by then, the request waits until its due
+// A request before its due time is claimed only if it must be blocked: its workspace may not
+// dial, or its agent is deleted. If keys_only is true, the requests of people are not read. If the workspace may dial again, the request waits until its due
 // time.
 //
 // The statement locks the row of the live call, so that the end of that call finds the held
@@ -251,7 +264,7 @@ WITH oldest AS MATERIALIZED (
 		(SELECT true FROM dial_queue c WHERE c.workspace_id = @workspace_id AND c.to_e164 = q.to_e164
 			AND c.state = 'queued' AND c.claimed_by IS NOT NULL AND c.look_at > now() ORDER BY c.to_e164 LIMIT 1) AS behind
 	FROM dial_queue q
-	WHERE q.workspace_id = @workspace_id AND q.state = 'queued'
+	WHERE q.workspace_id = @workspace_id AND q.state = 'queued' AND NOT (@keys_only::boolean AND q.by_person)
 		AND q.look_at >= coalesce(@scan_from::timestamptz, '-infinity') AND q.look_at <= now()
 	ORDER BY q.look_at LIMIT @most::bigint + @spare
 ), ages AS MATERIALIZED (
@@ -293,7 +306,7 @@ WITH oldest AS MATERIALIZED (
 UPDATE dial_queue SET claimed_by = @instance, held = false, look_at = now() + @lease::interval
 WHERE call_request_id = ANY (ARRAY(SELECT t.call_request_id FROM taken t))
 RETURNING call_request_id, workspace_id, to_e164, agent_id, contact_id, variables, schedule_if_outside_hours,
-	max_call_seconds, queued_at, due_at, looks, traceparent, look_at AS claimed_until`
+	max_call_seconds, queued_at, due_at, looks, traceparent, by_person, look_at AS claimed_until`
 
 const (
 	insertBucket = `
@@ -428,7 +441,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 	u.shared[1].InUse = ofTrunk + inbound
 	for _, row := range u.rows {
 		w := dialqueue.WorkspaceDemand{
-			ID: row.WorkspaceID, Barred: row.Barred, Waiting: row.Waiting, InUse: inUse[row.WorkspaceID],
+			ID: row.WorkspaceID, Barred: row.barred(), Waiting: row.Waiting, InUse: inUse[row.WorkspaceID],
 			MaxLive: int(row.MaxLiveCalls),
 			Bucket:  dialqueue.NewBucket(float64(row.CallsPerSecond), row.Tokens, seconds(row.FilledFor)),
 		}
@@ -463,13 +476,13 @@ func (s *Store) takeRequests(
 		}
 		batch.Queue(claimRequests, pg.Args{
 			"instance": s.instance, "lease": s.timing.ClaimLease, "queue_limit": s.timing.QueueLimit,
-			"workspace_id": rows[i].WorkspaceID, "most": share, "spare": extraRequests, "barred": rows[i].Barred,
-			"scan_from": rows[i].ScanFrom,
+			"workspace_id": rows[i].WorkspaceID, "most": share, "spare": extraRequests, "barred": rows[i].barred(),
+			"keys_only": rows[i].KeysBarred && !rows[i].Suspended, "scan_from": rows[i].ScanFrom,
 		}).Query(func(found pgx.Rows) error {
 			claimed, err := pgx.CollectRows(found, pgx.RowToStructByName[dialqueue.Request])
 			taken[i] = len(claimed)
 			for j := range claimed {
-				claimed[j].HeldBack, claimed[j].TookToken = rows[i].heldBack(claimed[j]), !rows[i].Barred
+				claimed[j].HeldBack, claimed[j].TookToken = rows[i].heldBack(claimed[j]), !rows[i].barred()
 			}
 			*requests = append(*requests, claimed...)
 			return err

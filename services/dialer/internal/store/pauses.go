@@ -223,9 +223,10 @@ UPDATE dial_queue q SET look_at = 'infinity'
 WHERE q.call_request_id = ANY (ARRAY(
 	SELECT r.call_request_id FROM dialing_pauses p
 	JOIN agents a ON a.agent_id = p.id AND NOT a.deleted
-	JOIN workspaces w ON w.workspace_id = a.workspace_id AND w.status = 'active' AND w.api_enabled
+	JOIN workspaces w ON w.workspace_id = a.workspace_id AND w.status = 'active'
 	CROSS JOIN LATERAL (SELECT r.call_request_id FROM dial_queue r
 		WHERE r.agent_id = p.id AND r.state = 'queued' AND r.claimed_by IS NULL AND r.look_at <= now() AND r.due_at <= now()
+			AND (w.api_enabled OR r.by_person)
 		ORDER BY r.look_at LIMIT 5000 FOR UPDATE SKIP LOCKED) r
 	WHERE p.level = 'agent' AND p.ends_at > now() LIMIT 5000))`
 	returnPaused = `
@@ -236,6 +237,7 @@ WHERE q.call_request_id = ANY (ARRAY(
 	LEFT JOIN workspaces w ON w.workspace_id = a.workspace_id
 	CROSS JOIN LATERAL (SELECT r.call_request_id FROM dial_queue r
 		WHERE r.agent_id = s.id AND r.state = 'queued' AND r.claimed_by IS NULL AND r.look_at = 'infinity'
+			AND (s.id NOT IN ` + pausedAgents + ` OR a.deleted OR w.status <> 'active' OR NOT w.api_enabled AND NOT r.by_person)
 		LIMIT 5000 FOR UPDATE SKIP LOCKED) r
 	WHERE s.level = 'agent' AND (s.id NOT IN ` + pausedAgents + ` OR a.deleted OR w.status <> 'active'
 	    OR NOT w.api_enabled)

@@ -19,10 +19,10 @@ import (
 
 const enqueue = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, variables,
-	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, traceparent)
+	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, traceparent, by_person)
 VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact_id, @variables,
 	@schedule_if_outside_hours, @max_call_seconds, @queued_at, @due_at,
-	greatest(@due_at::timestamptz, ` + frontOf + `@workspace_id::uuid` + newest + `), @traceparent)
+	greatest(@due_at::timestamptz, ` + frontOf + `@workspace_id::uuid` + newest + `), @traceparent, @by_person)
 ON CONFLICT (call_request_id) DO NOTHING`
 
 // Enqueue adds requests to the dial queue, and returns for each request whether it was added. A
@@ -48,6 +48,7 @@ func enqueueArgs(r dialqueue.Request) pg.Args {
 		"call_request_id": r.CallRequestID, "workspace_id": r.WorkspaceID, "to_e164": string(r.To), "agent_id": r.AgentID,
 		"contact_id": r.ContactID, "variables": r.Variables, "schedule_if_outside_hours": r.ScheduleIfOutsideHours,
 		"max_call_seconds": r.MaxCallSeconds, "queued_at": r.QueuedAt, "due_at": r.DueAt, "traceparent": r.Traceparent,
+		"by_person": r.ByPerson,
 	}
 }
 

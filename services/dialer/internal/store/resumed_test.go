@@ -171,3 +171,60 @@ func TestSaveAgent_RepeatedVersionTakesNoLock(t *testing.T) {
 		t.Errorf("commit the batch: %v", err)
 	}
 }
+
+// Without API access, the requests of API keys are claimed immediately, to block them. The requests
+// of people obey their due time, pauses and limits.
+func TestClaim_WithoutAPIAccessTakesRequestsOfPeopleAsUsual(t *testing.T) {
+	t.Parallel()
+	for _, level := range []dialqueue.PauseLevel{"", dialqueue.PauseWorkspace, dialqueue.PauseAgent} {
+		t.Run("paused: "+string(level), func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+			agent := uuid.Must(uuid.NewV7())
+			request := func(number int, byPerson bool, due time.Duration) dialqueue.Request {
+				r := aRequest(workspace, number)
+				r.AgentID, r.ByPerson, r.DueAt = agent, byPerson, time.Now().Add(due)
+				return r
+			}
+			ofPerson, ofKey := request(1, true, -time.Second), request(2, false, -time.Second)
+			later, laterOfKey := request(3, true, time.Hour), request(4, false, time.Hour)
+			enqueue(t, pool, st, ofPerson, ofKey, later, laterOfKey)
+			exec(t, pool, knownAgent, agent, workspace)
+			if level != "" {
+				scope := dialqueue.PauseScope{Level: level, ID: workspace}
+				if level == dialqueue.PauseAgent {
+					scope.ID = agent
+				}
+				setDialing(t, st, scope, true, nil)
+			}
+			runTx(t, pool, func(tx pgx.Tx) error {
+				return st.SaveWorkspace(t.Context(), tx, dialqueue.Workspace{
+					WorkspaceID: workspace, Version: 1, Status: "active", MaxLiveCalls: 500, CallsPerSecond: 500,
+				})
+			})
+			want := []dialqueue.Request{ofKey, laterOfKey}
+			if level == "" {
+				want = append(want, ofPerson)
+			}
+			var got []uuid.UUID
+			for range 3 { // the first claim takes requests of keys only
+				if _, err := st.MovePaused(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, claimedIDs(t, st)...)
+			}
+			if !sameIDs(got, want) {
+				t.Errorf("claimed = %v, want %v", got, idsOf(want))
+			}
+			for _, r := range want {
+				if r.ByPerson && countRows(t, pool, "SELECT count(*) FROM rate_buckets WHERE scope = $1", workspace.String()) == 0 {
+					t.Error("the request of the person took no token of the workspace")
+				}
+			}
+			if found := dueWorkspaces(t, st); level != "" && len(found) != 0 {
+				t.Errorf("due workspaces during the pause = %v, want none", found)
+			}
+		})
+	}
+}

@@ -36,12 +36,13 @@ ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EX
 WHERE workspaces.version < EXCLUDED.version`
 
 // makeWorkspaceDue makes the waiting requests of a workspace due, so that they end as blocked
-// within seconds. The LIMIT bounds how long one record delays the following records. Requests
+// within seconds. If the workspace is not suspended, the requests of people stay as they are. The LIMIT bounds how long one record delays the records that follow. Requests
 // beyond the LIMIT end at their due time.
 const makeWorkspaceDue = `
 UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
 	WHERE workspace_id = @workspace_id AND state = 'queued' AND claimed_by IS NULL AND look_at > now()
+		AND (@suspended::boolean OR NOT by_person)
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
 const makeAgentDue = `
@@ -57,8 +58,9 @@ func (s *Store) ApplyWorkspace(ctx context.Context, w dialqueue.Workspace) error
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveWorkspace(ctx, tx, w) })
 }
 
-// SaveWorkspace stores a workspace unless this version or a newer one is already stored. If the
-// workspace may not dial, its queued requests become due immediately, so that they end as blocked.
+// SaveWorkspace stores a workspace unless w.Version or a newer version is stored. If the workspace
+// may not dial, its queued requests become due immediately, so that they end as blocked. Requests of
+// people need no API access.
 func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w dialqueue.Workspace) error {
 	saved, err := tx.Exec(ctx, saveWorkspace, pg.Args{
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
@@ -69,10 +71,12 @@ func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w dialqueue.Worksp
 	if err != nil {
 		return fmt.Errorf("save workspace %s: %w", w.WorkspaceID, err)
 	}
-	if w.MayDial() || saved.RowsAffected() == 0 {
+	if w.MayDial(false) || saved.RowsAffected() == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, makeWorkspaceDue, pg.Args{"workspace_id": w.WorkspaceID}); err != nil {
+	if _, err := tx.Exec(ctx, makeWorkspaceDue, pg.Args{
+		"workspace_id": w.WorkspaceID, "suspended": w.Suspended(),
+	}); err != nil {
 		return fmt.Errorf("make requests of workspace %s due: %w", w.WorkspaceID, err)
 	}
 	return nil

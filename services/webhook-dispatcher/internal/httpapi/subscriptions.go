@@ -71,7 +71,9 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sub.WorkspaceID = serviceauth.CallerFrom(r.Context()).WorkspaceID
+	caller := serviceauth.CallerFrom(r.Context())
+	sub.WorkspaceID = caller.WorkspaceID
+	_, sub.ByPerson = caller.Person()
 	if sub.ID, err = uuid.NewV7(); err != nil {
 		return fmt.Errorf("generate subscription id: %w", err)
 	}
@@ -147,6 +149,7 @@ func (a *API) applyChange(
 	if err != nil {
 		return subscriptions.Subscription{}, err
 	}
+	_, change.ByPerson = serviceauth.CallerFrom(r.Context()).Person()
 	sub, err := a.store.Change(r.Context(), workspaceID, id, change)
 	if err != nil {
 		return subscriptions.Subscription{}, notFound(err, subscriptionResource)
