@@ -21,15 +21,18 @@ func (o Operation) String() string { return o.Method + " " + o.Path }
 
 // Operations lists the operations of Description by path and method. With tags, it lists only those
 // with one of them.
-func Operations(tags ...string) ([]Operation, error) {
-	var document struct {
+func Operations(tags ...string) ([]Operation, error) { return OperationsOf(Description, tags...) }
+
+// OperationsOf is like Operations for any of the documents of this package.
+func OperationsOf(document []byte, tags ...string) ([]Operation, error) {
+	var described struct {
 		Paths map[string]map[string]json.RawMessage
 	}
-	if err := json.Unmarshal(Description, &document); err != nil {
+	if err := json.Unmarshal(document, &described); err != nil {
 		return nil, fmt.Errorf("read the description: %w", err)
 	}
 	var found []Operation
-	for path, members := range document.Paths {
+	for path, members := range described.Paths {
 		for method, raw := range members {
 			if !slices.Contains([]string{"get", "post", "put", "patch", "delete"}, method) {
 				continue // parameters of all methods of the path

@@ -46,7 +46,7 @@ func NewAdmin(
 	router := httpserver.NewEdgeRouter(tel)
 	router.Use(serveOperatorDocs(docs))
 	// this check must run before the router, so that an unknown path without a token gives 401
-	router.Use(a.requireOperator)
+	router.Use(a.requireOperator, strictly(docs.operatorAPI))
 	a.addRoutes(router)
 	return router
 }

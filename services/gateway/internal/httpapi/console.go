@@ -99,6 +99,7 @@ func newConsole(config ConsoleConfig) *Console {
 	}
 	newAdmin(config.Auth, config.Store, config.Peers, config.Pepper, config.Ready).addRoutes(c.router)
 	c.router.Route(consolePath, c.addRoutes)
+	c.open.Use(strictly(config.Docs.consoleAPI))
 	c.open.Get("/readyz", httpserver.Handle(config.Ready.answer))
 	c.open.Route(consolePath+"/sign-in", c.addSignInRoutes)
 	return c
@@ -282,6 +283,15 @@ func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Ma
 			return c.public.peers.Fetch(w, r, open.Owner, open.Path, caller)
 		}
 		return serveDocument(w, r, c.public.docs.Find)
+	}
+	described := c.public.docs.operatorAPI
+	if strings.HasPrefix(rule.Template, consolePath) {
+		described = c.public.docs.consoleAPI
+	}
+	// before the audit entry of a change is begun
+	w, err := described.checkStrictPath(w, r)
+	if err != nil {
+		return err
 	}
 	return c.serveAudited(w, r, rule, person)
 }

@@ -45,16 +45,23 @@ type Docs struct {
 	operator map[string]Document
 	// console is the description of the routes that only the console listener serves.
 	console Document
-	api     *description
+	// The descriptions check strict requests.
+	api, operatorAPI, consoleAPI *description
 }
 
 // NewDocs reads the embedded files and renders the documentation.
 func NewDocs() (*Docs, error) {
-	api, err := newDescription(openapi.Description)
-	if err != nil {
+	s := &Docs{documents: map[string]Document{}, operator: map[string]Document{}}
+	var err error
+	if s.api, err = newDescription(openapi.Description); err != nil {
 		return nil, err
 	}
-	s := &Docs{documents: map[string]Document{}, operator: map[string]Document{}, api: api}
+	if s.operatorAPI, err = newDescription(openapi.OperatorDescription); err != nil {
+		return nil, err
+	}
+	if s.consoleAPI, err = newDescription(openapi.ConsoleDescription); err != nil {
+		return nil, err
+	}
 	if err := s.put("/openapi.json", mediaTypes[".json"], openapi.Description); err != nil {
 		return nil, err
 	}

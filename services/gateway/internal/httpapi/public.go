@@ -142,11 +142,9 @@ func (p *Public) serve(
 	if err := checkQuery(r.URL); err != nil {
 		return err
 	}
-	if isStrict(r.Header) {
-		if err := p.checkStrict(w, r, match.Template); err != nil {
-			return err
-		}
-		w = strictResponse{w}
+	w, err := p.docs.api.checkStrict(w, r, match.Template)
+	if err != nil {
+		return err
 	}
 	switch {
 	case match.Template == proxy.Audit:

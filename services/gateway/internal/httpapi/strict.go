@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/gateway/internal/proxy"
 )
@@ -44,29 +45,61 @@ func (w strictResponse) WriteHeader(status int) {
 // Unwrap returns the writer for http.ResponseController.
 func (w strictResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// checkStrict refuses the request if it has unknown fields or query parameters. It reads the whole
-// body. The body can be read again afterwards.
-func (p *Public) checkStrict(w http.ResponseWriter, r *http.Request, template string) error {
+// checkStrict refuses a strict request that has unknown fields or query parameters. It reads the
+// whole body, and the body can then be read again. The response must be written to the returned
+// writer.
+func (d *description) checkStrict(
+	w http.ResponseWriter, r *http.Request, template string,
+) (http.ResponseWriter, error) {
+	if !isStrict(r.Header) {
+		return w, nil
+	}
 	if err := proxy.BufferBody(w, r); err != nil {
-		return err
+		return w, err
 	}
 	var body []byte
 	if r.GetBody != nil {
 		again, err := r.GetBody()
 		if err != nil {
-			return err
+			return w, err
 		}
 		if body, err = io.ReadAll(again); err != nil {
-			return err
+			return w, err
 		}
 	}
-	return p.docs.api.check(r.Method, template, r.URL.Query(), body)
+	return strictResponse{w}, d.check(r.Method, template, r.URL.Query(), body)
+}
+
+// checkStrictPath is checkStrict for the operation of the request's path. It does nothing if the
+// description has no such operation, because the router then refuses the request.
+func (d *description) checkStrictPath(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, error) {
+	match, found := d.table.Find(r.URL)
+	if !found || !match.Allows(r.Method) {
+		return w, nil
+	}
+	return d.checkStrict(w, r, match.Template)
+}
+
+// strictly refuses strict requests that have unknown fields or query parameters.
+func strictly(d *description) func(next http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
+			w, err := d.checkStrictPath(w, r)
+			if err != nil {
+				return err
+			}
+			next.ServeHTTP(w, r)
+			return nil
+		})
+	}
 }
 
 // description finds fields and query parameters that the API description does not have.
 type description struct {
 	operations map[string]operation // by method and path, for example "GET /v1/calls"
 	schemas    map[string]schema
+	// table has the paths of the operations. A path without parameters is before one that has them.
+	table proxy.Table
 }
 
 type operation struct {
@@ -108,11 +141,16 @@ func newDescription(document []byte) (*description, error) {
 		return nil, fmt.Errorf("read API description: %w", err)
 	}
 	d := &description{operations: map[string]operation{}, schemas: read.Components.Schemas}
-	operations, err := openapi.Operations()
+	operations, err := openapi.OperationsOf(document)
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range operations {
+	for _, o := range operations { // sorted by path
+		if last := len(d.table) - 1; last >= 0 && d.table[last].Template == o.Path {
+			d.table[last].Methods = append(d.table[last].Methods, o.Method)
+		} else {
+			d.table = append(d.table, proxy.Route{Template: o.Path, Methods: []string{o.Method}})
+		}
 		var shared []parameter
 		if text := read.Paths[o.Path]["parameters"]; text != nil {
 			if err := json.Unmarshal(text, &shared); err != nil {

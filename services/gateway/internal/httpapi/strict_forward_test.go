@@ -63,3 +63,76 @@ func TestPublic_StrictRequestIsCheckedBeforeItIsForwarded(t *testing.T) {
 		t.Errorf("the owner received %q, want %q", received[0].body, accepted)
 	}
 }
+
+// Misspelled members of a pause would be ignored: the pause would have no end.
+func TestAdmin_StrictRequestIsCheckedBeforeItIsForwarded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.newConsole()
+	strict := http.Header{"Prefer": {"handling=strict"}}
+	const pause = `{"state":"paused","reason":"x"}`
+	session := r.operatorSession()
+	console := func(method, path, body string) answered {
+		return send(t, method, r.console.URL+path, session, body, strict)
+	}
+	admin := func(method, path, body string) answered {
+		return send(t, method, r.admin.URL+path, operatorToken, body, strict)
+	}
+	tests := []struct {
+		name, method, path, body string
+		request                  func(method, path, body string) answered
+		// unknown is the name that the refusal has to contain. It is empty if the request is accepted.
+		unknown string
+	}{
+		{name: "operator, known", method: "PUT", path: "/admin/v1/dialing", body: pause, request: admin},
+		{
+			name: "operator, field", method: "PUT", path: "/admin/v1/dialing", body: `{"state":"paused","untill":"x"}`,
+			request: admin, unknown: "untill",
+		},
+		{name: "operator, parameter", method: "GET", path: "/admin/v1/audit?actor=1", request: admin, unknown: "actor"},
+		{name: "operator, parameters", method: "GET", path: "/admin/v1/audit?actor_id=1", request: admin},
+		{name: "person, known", method: "PUT", path: "/admin/v1/dialing", body: pause, request: console},
+		{
+			name: "person, field of the operator API", method: "PUT", path: "/admin/v1/dialing",
+			body: `{"state":"paused","untill":"x"}`, request: console, unknown: "untill",
+		},
+		{
+			name: "person, field of the console API", method: "POST", path: "/console/v1/operator-invitations",
+			body: `{"rol":"operator"}`, request: console, unknown: "rol",
+		},
+		{name: "person, parameter", method: "GET", path: "/console/v1/people?name=x", request: console, unknown: "name"},
+		{name: "person, no parameter", method: "GET", path: "/console/v1/people", request: console},
+		{
+			name: "sign-in, field", method: "POST", path: "/console/v1/sign-in/code", body: `{"cod":"x"}`,
+			request: console, unknown: "cod",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			before := len(r.requestsTo(proxy.Dialer))
+			got := tt.request(tt.method, tt.path, tt.body)
+			applied := got.header.Get("Preference-Applied")
+			if tt.unknown == "" {
+				if got.status >= http.StatusBadRequest {
+					t.Errorf("status = %d, want success; body = %s", got.status, got.body)
+				}
+				if applied != "handling=strict" {
+					t.Errorf("Preference-Applied = %q, want handling=strict", applied)
+				}
+				return
+			}
+			if got.status != http.StatusUnprocessableEntity {
+				t.Errorf("status = %d, want 422; body = %s", got.status, got.body)
+			}
+			if !strings.Contains(got.body, tt.unknown+" is not a ") {
+				t.Errorf("body = %s, want it to name %s", got.body, tt.unknown)
+			}
+			if applied != "" {
+				t.Errorf("Preference-Applied = %q, want none", applied)
+			}
+			if after := len(r.requestsTo(proxy.Dialer)); after != before {
+				t.Errorf("the owner received %d requests, want 0", after-before)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -125,22 +126,62 @@ func TestDescription_UnknownFieldOrParameterIsNamedInTheError(t *testing.T) {
 // another way, for example with allOf, every field would be accepted. The test detects such a body.
 func TestDescription_CheckRefusesUnknownNamesOfEveryOperation(t *testing.T) {
 	t.Parallel()
-	d, err := newDescription(openapi.Description)
-	if err != nil {
-		t.Fatal(err)
+	const parameter = "no_such is not a query parameter of this operation."
+	for name, document := range map[string][]byte{
+		"openapi.json": openapi.Description, "operator.json": openapi.OperatorDescription,
+		"console.json": openapi.ConsoleDescription,
+	} {
+		d, err := newDescription(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		operations, err := openapi.OperationsOf(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range operations {
+			want, body := parameter+" no_such is not a field of this operation.", `{"no_such":1}`
+			switch o.ID {
+			case "putOptOutImportPart": // the body is CSV
+				want = parameter
+			case "replaceRates": // the body is a list
+				want, body = parameter+" [0].no_such is not a field of this operation.", `[{"no_such":1}]`
+			}
+			got := d.check(o.Method, o.Path, url.Values{"no_such": {"1"}}, []byte(body))
+			if diff := cmp.Diff(error(apierr.Unprocessable("validation_error", "%s", want)), got); diff != "" {
+				t.Errorf("%s: %s (-want +got):\n%s", name, o, diff)
+			}
+		}
 	}
-	operations, err := openapi.Operations()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := apierr.Unprocessable(
-		"validation_error",
-		"no_such is not a query parameter of this operation. no_such is not a field of this operation.",
-	)
-	for _, o := range operations {
-		got := d.check(o.Method, o.Path, url.Values{"no_such": {"1"}}, []byte(`{"no_such":1}`))
-		if diff := cmp.Diff(error(want), got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", o, diff)
+}
+
+// A path without parameters has its own operation beside a path with parameters.
+func TestDescription_FindsTheOperationOfAPath(t *testing.T) {
+	t.Parallel()
+	for name, document := range map[string][]byte{
+		"openapi.json": openapi.Description, "operator.json": openapi.OperatorDescription,
+		"console.json": openapi.ConsoleDescription,
+	} {
+		d, err := newDescription(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		operations, err := openapi.OperationsOf(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range operations {
+			path := strings.NewReplacer("{", "", "}", "").Replace(o.Path)
+			match, found := d.table.Find(&url.URL{Path: path})
+			if !found {
+				t.Errorf("%s: no operation for %s", name, path)
+			}
+			if match.Template != o.Path {
+				t.Errorf("%s: operation of %s = %q, want %q", name, path, match.Template, o.Path)
+			}
+			if !match.Allows(o.Method) {
+				t.Errorf("%s: %s is not allowed at %s", name, o.Method, path)
+			}
 		}
 	}
 }
