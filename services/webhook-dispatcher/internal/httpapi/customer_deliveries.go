@@ -184,6 +184,12 @@ func (a *API) resendDelivery(r *http.Request, id uuid.UUID) (store.Delivery, err
 			"The event of this delivery was erased or has expired, so it cannot be sent again.",
 		)
 	}
+	if errors.Is(err, store.ErrInProgress) {
+		return queued, apierr.Conflict(
+			"invalid_state",
+			"A retry of this delivery is in progress. Read the delivery for its result, and send the request again if needed.",
+		)
+	}
 	if err != nil {
 		return queued, notFound(err, deliveryResource)
 	}

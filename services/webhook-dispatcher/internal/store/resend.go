@@ -23,6 +23,9 @@ var ErrTooMany = errors.New("the period has too many deliveries")
 // ErrErased means that the body of an event was erased or has expired.
 var ErrErased = errors.New("the body of the event was erased or has expired")
 
+// ErrInProgress means that an attempt is in progress that is not the first one of its series.
+var ErrInProgress = errors.New("an attempt of the delivery is in progress")
+
 // Period selects the deliveries of events that were created at Since or later and before Until.
 type Period struct {
 	Since, Until time.Time
@@ -101,12 +104,11 @@ func lockActiveShared(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionI
 	return nil
 }
 
-// Resend starts a new series of attempts and returns the queued delivery. If the delivery waits for
-// a retry, the new series replaces the old one. If an attempt is due or in progress, Resend changes
-// nothing. So a repeated request starts no second series, and the result of the attempt in progress
-// is stored.
+// Resend begins one new series of attempts and returns the queued delivery. The series replaces a
+// series whose next retry waits or is due. If a series has only begun, because its first attempt is
+// due or in progress, Resend changes nothing: a repeated request begins no second series.
 //
-// It returns ErrErased, the 409 error subscription_not_active if the subscription is not active, or
+// It returns ErrErased, ErrInProgress if a retry is in progress, the 409 error subscription_not_active if the subscription is not active, or
 // pg.ErrNotFound if the delivery does not exist.
 func (s *Store) Resend(
 	ctx context.Context,
@@ -145,6 +147,8 @@ func resend(ctx context.Context, tx pgx.Tx, d Delivery, traceparent string) erro
 		return ErrErased
 	case row.Status != deliveries.Queued:
 		return requeue(ctx, tx, []endedRow{{d.ID, d.CreatedAt}}, traceparent)
+	case row.Attempt > max(row.Attempts, 1):
+		return ErrInProgress
 	}
 	if _, err := tx.Exec(ctx, restartWaiting, args); err != nil {
 		return fmt.Errorf("begin a new series of delivery %s: %w", d.ID, err)
@@ -152,9 +156,12 @@ func resend(ctx context.Context, tx pgx.Tx, d Delivery, traceparent string) erro
 	return nil
 }
 
+// Attempt is the number of attempts that have begun, or 0 if the delivery is not queued. Attempts
+// is the number of attempts with a result.
 type resendRow struct {
-	Status deliveries.Status
-	Erased bool
+	Status            deliveries.Status
+	Erased            bool
+	Attempt, Attempts int
 }
 
 const lockQueued = `SELECT FROM delivery_queue WHERE delivery_id = @id FOR UPDATE`
@@ -162,7 +169,8 @@ const lockQueued = `SELECT FROM delivery_queue WHERE delivery_id = @id FOR UPDAT
 const lockDelivery = `
 SELECT d.status, d.erased_at IS NOT NULL
        OR coalesce((SELECT e.body = '' FROM events e WHERE e.id = @event_id AND e.created_at = @created_at), true)
-       AS erased
+       AS erased,
+       coalesce((SELECT q.attempt FROM delivery_queue q WHERE q.delivery_id = @id), 0) AS attempt, d.attempts
 FROM deliveries d WHERE d.id = @id AND d.created_at = @created_at
 FOR UPDATE OF d`
 
@@ -175,7 +183,7 @@ WITH again AS (
     SET attempt = 0, replay = q.replay + 1, is_retry = false, due_at = clock_timestamp(), queued_at = now(),
         traceparent = @traceparent
     FROM deliveries d
-    WHERE q.delivery_id = @id AND q.is_retry AND q.due_at > now()
+    WHERE q.delivery_id = @id AND q.is_retry
       AND d.id = @id AND d.created_at = @created_at AND d.attempts = q.attempt
     RETURNING q.replay
 )

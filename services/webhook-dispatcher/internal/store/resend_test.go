@@ -134,23 +134,46 @@ func TestResend_ReplacesASeriesThatWaitsForARetry(t *testing.T) {
 	wantEqual(t, "queue rows", r.count(`SELECT count(*) FROM delivery_queue`), 0)
 }
 
+func (r resendFixture) makeDue() {
+	r.t.Helper()
+	if _, err := r.pool.Exec(r.t.Context(), `UPDATE delivery_queue SET due_at = now()`); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestResend_ReplacesASeriesWhoseRetryIsDue(t *testing.T) {
+	t.Parallel()
+	r := newResendFixture(t)
+	id := r.queued(uuid.New(), 1, "call.completed")
+	r.settle(deliveries.OutcomeRetry, r.claimAll(r.sub)...)
+	r.makeDue()
+	for range 2 { // the repeated request finds the new series
+		queued := r.resend(id)
+		wantEqual(t, "replays", queued.Replays, 1)
+		wantEqual(t, "attempts with a result", queued.Attempts, 0)
+	}
+	work := r.claimAll(r.sub)
+	if len(work) != 1 {
+		t.Fatalf("claimed deliveries = %d, want 1", len(work))
+	}
+	wantEqual(t, "attempt", work[0].Attempt, 1)
+}
+
 func TestResend_DuringAnAttemptBeginsNoSecondSeries(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
 	id := r.queued(uuid.New(), 1, "call.completed")
-	for attempt, outcome := range []deliveries.Outcome{deliveries.OutcomeRetry, deliveries.OutcomeDelivered} {
-		if _, err := r.pool.Exec(t.Context(), `UPDATE delivery_queue SET due_at = now()`); err != nil {
-			t.Fatal(err)
-		}
-		work := r.claimAll(r.sub)
-		if len(work) != 1 {
-			t.Fatalf("claimed deliveries = %d, want 1", len(work))
-		}
-		queued := r.resend(id)
-		wantEqual(t, "replays", queued.Replays, 0)
-		wantEqual(t, "attempts with a result", queued.Attempts, attempt)
-		wantEqual(t, "stored results of the attempt", r.settle(outcome, work...), 1)
+	first := r.claimAll(r.sub)
+	queued := r.resend(id)
+	wantEqual(t, "replays during the first attempt", queued.Replays, 0)
+	wantEqual(t, "stored results of the first attempt", r.settle(deliveries.OutcomeRetry, first...), 1)
+
+	r.makeDue()
+	second := r.claimAll(r.sub)
+	if _, err := r.store.Resend(t.Context(), r.ws, id, ""); !errors.Is(err, store.ErrInProgress) {
+		t.Errorf("Resend during the second attempt = %v, want ErrInProgress", err)
 	}
+	wantEqual(t, "stored results of the second attempt", r.settle(deliveries.OutcomeDelivered, second...), 1)
 	wantEqual(t, "queue rows", r.count(`SELECT count(*) FROM delivery_queue`), 0)
 }
 
