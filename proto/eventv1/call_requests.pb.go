@@ -202,7 +202,10 @@ type Requested struct {
 	Overdue bool `protobuf:"varint,10,opt,name=overdue,proto3" json:"overdue,omitempty"`
 	// If true, the dialer must not enqueue the call request. It only publishes the last event of the
 	// call request again if the call request has ended.
-	EndOnly       bool `protobuf:"varint,11,opt,name=end_only,json=endOnly,proto3" json:"end_only,omitempty"`
+	EndOnly bool `protobuf:"varint,11,opt,name=end_only,json=endOnly,proto3" json:"end_only,omitempty"`
+	// True if a person placed the call request with a session of the console. The features of the plan
+	// do not apply to it.
+	ByPerson      bool `protobuf:"varint,12,opt,name=by_person,json=byPerson,proto3" json:"by_person,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -310,6 +313,13 @@ func (x *Requested) GetOverdue() bool {
 func (x *Requested) GetEndOnly() bool {
 	if x != nil {
 		return x.EndOnly
+	}
+	return false
+}
+
+func (x *Requested) GetByPerson() bool {
+	if x != nil {
+		return x.ByPerson
 	}
 	return false
 }
@@ -498,9 +508,8 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	" \x01(\v2\x1d.ringfence.event.v1.RequestedH\x00R\trequested\x12:\n" +
 	"\bcanceled\x18\v \x01(\v2\x1c.ringfence.event.v1.CanceledH\x00R\bcanceled\x12=\n" +
 	"\tabandoned\x18\f \x01(\v2\x1d.ringfence.event.v1.AbandonedH\x00R\tabandoned\x12;\n" +
-	"\x06erased\x18\r \x01(\v2!.ringfence.event.v1.RequestErasedH\x00R\x06erased\x12D\n" +
-	"\fcall_overdue\x18\x0f \x01(\v2\x1f.ringfence.event.v1.CallOverdueH\x00R\vcallOverdueB\a\n" +
-	"\x05event\"\xbc\x03\n" +
+	"\x06erased\x18\r \x01(\v2!.ringfence.event.v1.RequestErasedH\x00R\x06erasedB\a\n" +
+	"\x05event\"\xd9\x03\n" +
 	"\tRequested\x12\x17\n" +
 	"\ato_e164\x18\x01 \x01(\tR\x06toE164\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x1d\n" +
@@ -514,7 +523,8 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\tqueued_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\bqueuedAt\x12\x18\n" +
 	"\aoverdue\x18\n" +
 	" \x01(\bR\aoverdue\x12\x19\n" +
-	"\bend_only\x18\v \x01(\bR\aendOnly\"\n" +
+	"\bend_only\x18\v \x01(\bR\aendOnly\x12\x1b\n" +
+	"\tby_person\x18\f \x01(\bR\bbyPerson\"\n" +
 	"\n" +
 	"\bCanceled\"\v\n" +
 	"\tAbandoned\".\n" +

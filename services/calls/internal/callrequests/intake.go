@@ -18,6 +18,7 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/peers"

@@ -240,8 +240,8 @@ const (
 // agent is paused, the request waits until MovePaused makes it due.
 //
 // A request before its due time is claimed only if it must be blocked: its workspace may not
-// dial, or its agent is deleted. If keys_only is true, the requests of people are not read. If the workspace may dial again, the request waits until its due
-// time.
+// dial, or its agent is deleted. If keys_only is true, requests of people are not read. If the
+// workspace may dial again, the request waits until its due time.
 //
 // The statement locks the row of the live call, so that the end of that call finds the held
 // request. If another transaction is changing the call, the request is left for the next claim.

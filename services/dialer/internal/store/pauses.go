@@ -237,7 +237,8 @@ WHERE q.call_request_id = ANY (ARRAY(
 	LEFT JOIN workspaces w ON w.workspace_id = a.workspace_id
 	CROSS JOIN LATERAL (SELECT r.call_request_id FROM dial_queue r
 		WHERE r.agent_id = s.id AND r.state = 'queued' AND r.claimed_by IS NULL AND r.look_at = 'infinity'
-			AND (s.id NOT IN ` + pausedAgents + ` OR a.deleted OR w.status <> 'active' OR NOT w.api_enabled AND NOT r.by_person)
+			AND (s.id NOT IN ` + pausedAgents + ` OR a.deleted OR w.status <> 'active'
+				OR NOT w.api_enabled AND NOT r.by_person)
 		LIMIT 5000 FOR UPDATE SKIP LOCKED) r
 	WHERE s.level = 'agent' AND (s.id NOT IN ` + pausedAgents + ` OR a.deleted OR w.status <> 'active'
 	    OR NOT w.api_enabled)

@@ -36,8 +36,9 @@ ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EX
 WHERE workspaces.version < EXCLUDED.version`
 
 // makeWorkspaceDue makes the waiting requests of a workspace due, so that they end as blocked
-// within seconds. If the workspace is not suspended, the requests of people stay as they are. The LIMIT bounds how long one record delays the records that follow. Requests
-// beyond the LIMIT end at their due time.
+// within seconds. If the workspace is not suspended, the requests of people stay as they are. The
+// LIMIT bounds how long one record delays the records that follow. Requests beyond the LIMIT end at
+// their due time.
 const makeWorkspaceDue = `
 UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
@@ -59,8 +60,8 @@ func (s *Store) ApplyWorkspace(ctx context.Context, w dialqueue.Workspace) error
 }
 
 // SaveWorkspace stores a workspace unless w.Version or a newer version is stored. If the workspace
-// may not dial, its queued requests become due immediately, so that they end as blocked. Requests of
-// people need no API access.
+// may not dial, its queued requests become due immediately, so that they end as blocked. Requests
+// of people need no API access.
 func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w dialqueue.Workspace) error {
 	saved, err := tx.Exec(ctx, saveWorkspace, pg.Args{
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,

@@ -166,7 +166,8 @@ SET url = coalesce(@url, url), events = coalesce(@events, events), status = @sta
     failed_at = CASE WHEN @status = 'failed' THEN failed_at END,
     failed_reason = CASE WHEN @status = 'failed' THEN failed_reason END,
     by_person = by_person OR @by_person,
-    resumed_at = CASE WHEN @status = 'active' AND (status <> 'active' OR @by_person AND NOT by_person) THEN now() ELSE resumed_at END,
+    resumed_at = CASE WHEN @status = 'active' AND (status <> 'active' OR @by_person AND NOT by_person) THEN now()
+        ELSE resumed_at END,
     updated_at = now()
 WHERE id = @id`
 
