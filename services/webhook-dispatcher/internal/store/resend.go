@@ -108,8 +108,9 @@ func lockActiveShared(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionI
 // series whose next retry waits or is due. If a series has only begun, because its first attempt is
 // due or in progress, Resend changes nothing: a repeated request begins no second series.
 //
-// It returns ErrErased, ErrInProgress if a retry is in progress, the 409 error subscription_not_active if the subscription is not active, or
-// pg.ErrNotFound if the delivery does not exist.
+// It returns ErrErased, ErrInProgress if a retry is in progress, the 409 error
+// subscription_not_active if the subscription is not active, or pg.ErrNotFound if the delivery does
+// not exist.
 func (s *Store) Resend(
 	ctx context.Context,
 	workspaceID, id uuid.UUID,
