@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The exit status is 1 if a service, a trunk, or a model that the operator configured is down.
@@ -63,7 +64,9 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 				"queue     12 due        oldest 1m30s, 3 scheduled, 4 outbound and 1 inbound calls live\n" +
 				"wallet    empty         Acme has 0 EUR to spend, `ringfence -w 1 wallet top-up` adds credit\n" +
 				"webhook   failing       https://a.example of Acme, 7 failures in a row, last error: status 500\n" +
-				"webhook   failed        https://c.example of Acme, 40 failures in a row, last error: unknown\n",
+				"webhook   failed        https://c.example of Acme, 40 failures in a row, last error: unknown\n" +
+				"webhook   waiting       https://b.example of Acme, 3 or more deliveries wait, one of them since 2026-06-04T08:00:00Z\n" +
+				"erasure   open          8 of Best, since 2026-06-04T09:00:00Z, waits for calls and dialer\n",
 		},
 		{
 			name: "dialing is paused", services: `[{"name":"dialer","ready":true}]`, trunks: "[]",
@@ -103,11 +106,30 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 				"workspaces/2/webhook-subscriptions": `{"data":[
 					{"id":"6","url":"https://d.example","status":"active","consecutive_failures":0,"last_error":null}
 					],"has_more":false}`,
+				"workspaces/1/erasures": `{"data":[{"id":"7","requested_at":"2026-06-04T09:00:00.000Z",
+					"done_at":"2026-06-04T09:00:01.000Z","services":[]}],"has_more":false}`,
+				"workspaces/2/erasures": `{"data":[{"id":"8","requested_at":"2026-06-04T09:00:00.000Z","done_at":null,"services":[
+					{"service":"calls","open":1},{"service":"webhook-dispatcher","open":0},{"service":"dialer","open":2}
+					]}],"has_more":false}`,
 			} {
 				routes.HandleFunc("GET /admin/v1/"+path, func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write([]byte(body))
 				})
 			}
+			routes.HandleFunc("GET /admin/v1/workspaces/{id}/webhook-subscriptions/{subscription}/deliveries",
+				func(w http.ResponseWriter, r *http.Request) {
+					body := `{"data":[],"has_more":false}`
+					switch r.PathValue("subscription") + " " + r.URL.Query().Get("status") {
+					case "4 held":
+						body = `{"data":[{"created_at":"2026-06-04T09:00:00.000Z"},{"created_at":"2026-06-04T08:00:00.000Z"}],
+							"has_more":true}`
+					case "4 queued":
+						body = `{"data":[{"created_at":"2026-06-04T08:30:00.000Z"}],"has_more":false}`
+					case "6 queued": // it has only begun to wait
+						body = `{"data":[{"created_at":"` + time.Now().UTC().Format("2006-01-02T15:04:05.000Z") + `"}],"has_more":false}`
+					}
+					_, _ = w.Write([]byte(body))
+				})
 			server := httptest.NewServer(routes)
 			t.Cleanup(server.Close)
 			t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
