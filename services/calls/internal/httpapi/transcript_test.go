@@ -195,7 +195,8 @@ func TestRecording_EventsHaveALinkIfTheFeatureIsOn(t *testing.T) {
 		{
 			name: "the recording is stored after call.completed",
 			publish: func(_ *rig, a *account, recorded *eventv1.DialEvent) {
-				a.publish(a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5000), recorded)
+				a.publish(a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5000))
+				a.publish(recorded)
 			},
 			want: map[string]bool{"call.completed": false, "call.recording_ready": true},
 		},
