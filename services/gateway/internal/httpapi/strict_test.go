@@ -144,6 +144,8 @@ func TestDescription_CheckRefusesUnknownNamesOfEveryOperation(t *testing.T) {
 			switch o.ID {
 			case "putOptOutImportPart": // the body is CSV
 				want = parameter
+			case "createAgent", "changeAgent": // an agent can have further settings
+				want = parameter
 			case "replaceRates": // the body is a list
 				want, body = parameter+" [0].no_such is not a field of this operation.", `[{"no_such":1}]`
 			}
