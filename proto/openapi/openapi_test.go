@@ -109,19 +109,25 @@ func TestExamples_AreCreatedWhenTheirIDsSay(t *testing.T) {
 // type of the client's language.
 func TestSchemas_AreNotNamedLikeBuiltInTypes(t *testing.T) {
 	t.Parallel()
-	var document struct {
-		Components struct{ Schemas map[string]any }
-	}
-	if err := json.Unmarshal(openapi.Description, &document); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{
+	builtIn := []string{
 		"Array", "Blob", "Body", "Boolean", "Date", "Dict", "Document", "Element", "Error", "Event", "Exception", "File",
 		"Function", "Headers", "List", "Map", "Node", "Number", "Object", "Promise", "Range", "Record", "Request",
 		"Response", "Set", "String", "Symbol", "Text", "Type",
+	}
+	for file, description := range map[string][]byte{
+		"openapi.json": openapi.Description, "operator.json": openapi.OperatorDescription,
+		"console.json": openapi.ConsoleDescription,
 	} {
-		if _, found := document.Components.Schemas[name]; found {
-			t.Errorf("the schema %s has the name of a built-in type", name)
+		var document struct {
+			Components struct{ Schemas map[string]any }
+		}
+		if err := json.Unmarshal(description, &document); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range builtIn {
+			if _, found := document.Components.Schemas[name]; found {
+				t.Errorf("the schema %s of %s has the name of a built-in type", name, file)
+			}
 		}
 	}
 }
