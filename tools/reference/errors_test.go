@@ -2,12 +2,17 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"ringfence.dev/libs/apierr"
 )
@@ -58,5 +63,41 @@ func TestCatalogue_ContainsEveryCodeInTheSource(t *testing.T) {
 		if !documented[code] {
 			t.Errorf("%s returns the error code %s, which apierr.Catalogue does not contain", path, code)
 		}
+	}
+}
+
+// The API description lists the codes of error responses. An entry without a status is the
+// error_code of a call request.
+func TestCatalogue_EqualsTheCodesOfTheAPIDescription(t *testing.T) {
+	t.Parallel()
+	var document struct {
+		Components struct {
+			Schemas struct {
+				ErrorDetail struct {
+					Properties struct {
+						Code struct {
+							Values []string `json:"x-extensible-enum"`
+						}
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(readPage(t, "../../proto/openapi/openapi.json")), &document); err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]bool{}
+	for _, section := range apierr.Catalogue() {
+		for _, entry := range section.Entries {
+			for _, code := range entry.Codes {
+				if entry.Status != 0 {
+					codes[code] = true
+				}
+			}
+		}
+	}
+	described := slices.Sorted(slices.Values(document.Components.Schemas.ErrorDetail.Properties.Code.Values))
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(codes)), described); diff != "" {
+		t.Errorf("codes of ErrorDetail in openapi.yaml (-catalogue +schema):\n%s", diff)
 	}
 }
