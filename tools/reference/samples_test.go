@@ -20,53 +20,63 @@ type described struct {
 }
 
 type codeSamples struct {
-	Samples []struct{ Lang, Source string } `json:"x-codeSamples"`
+	Samples     []struct{ Lang, Source string } `json:"x-codeSamples"`
+	Security    []any
+	RequestBody *struct{ Required bool }
 }
 
 // sentRequest is a request that a sample sent.
 type sentRequest struct {
-	Method, Path, Key string
-	Body              any
+	Method, Path, Key, Workspace string
+	Body                         any
 }
 
 // TestSamples_OfOneOperationSendTheSameRequest runs the samples of every operation. All samples of
-// an operation must send the same request. It runs the Go samples of only two operations, because
+// an operation must send the same request. It runs the Go samples of only a few operations, because
 // each of them is compiled.
 func TestSamples_OfOneOperationSendTheSameRequest(t *testing.T) {
-	description, err := os.ReadFile("../../proto/openapi/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var api described
-	if err := json.Unmarshal(description, &api); err != nil {
-		t.Fatal(err)
-	}
 	var sent []sentRequest
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		request := sentRequest{Method: r.Method, Path: r.URL.EscapedPath(), Key: r.Header.Get("Authorization")}
+		request := sentRequest{
+			Method: r.Method, Path: r.URL.EscapedPath(), Key: r.Header.Get("Authorization"),
+			Workspace: r.Header.Get("Ringfence-Workspace"),
+		}
 		body, _ := io.ReadAll(r.Body)
-		_ = json.Unmarshal(body, &request.Body)
+		if json.Unmarshal(body, &request.Body) != nil && len(body) > 0 {
+			request.Body = string(body)
+		}
 		sent = append(sent, request)
 		_, _ = w.Write([]byte(`{"id":"7"}`))
 	}))
 	t.Cleanup(server.Close)
-	run := 0
-	for path, item := range api.Paths {
-		for method, raw := range item {
-			if method == "parameters" || !strings.HasPrefix(path, "/v1/") {
-				continue
-			}
-			var of codeSamples
-			if err := json.Unmarshal(raw, &of); err != nil {
-				t.Fatal(err)
-			}
-			sent = nil
-			run += of.runAll(t, server.URL, path == "/v1/calls")
-			checkSent(t, strings.ToUpper(method), path, sent)
+	for file, prefix := range map[string]string{"openapi": "/v1/", "operator": "/admin/v1/", "console": "/console/v1/"} {
+		description, err := os.ReadFile("../../proto/openapi/" + file + ".json")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if run < 40 {
-		t.Errorf("%d samples were run, want at least 40", run)
+		var api described
+		if err := json.Unmarshal(description, &api); err != nil {
+			t.Fatal(err)
+		}
+		run := 0
+		for path, item := range api.Paths {
+			for method, raw := range item {
+				if method == "parameters" || !strings.HasPrefix(path, prefix) {
+					continue
+				}
+				var of codeSamples
+				if err := json.Unmarshal(raw, &of); err != nil {
+					t.Fatal(err)
+				}
+				sent = nil
+				withGo := path == "/v1/calls" || path == "/console/v1/members/{person_id}"
+				run += of.runAll(t, server.URL, withGo)
+				checkSent(t, strings.ToUpper(method), path, of, sent)
+			}
+		}
+		if run < 40 {
+			t.Errorf("%s: %d samples were run, want at least 40", file, run)
+		}
 	}
 }
 
@@ -84,8 +94,12 @@ func (c codeSamples) runAll(t *testing.T, url string, withGo bool) (run int) {
 	return run
 }
 
-func checkSent(t *testing.T, method, path string, sent []sentRequest) {
+func checkSent(t *testing.T, method, path string, of codeSamples, sent []sentRequest) {
 	t.Helper()
+	key := "Bearer a-key"
+	if of.Security != nil {
+		key = ""
+	}
 	for _, request := range sent {
 		if diff := cmp.Diff(sent[0], request); diff != "" {
 			t.Errorf("%s %s: the samples send different requests:\n%s", method, path, diff)
@@ -93,8 +107,11 @@ func checkSent(t *testing.T, method, path string, sent []sentRequest) {
 		if request.Method != method {
 			t.Errorf("%s %s: method = %q", method, path, request.Method)
 		}
-		if request.Key != "Bearer a-key" {
-			t.Errorf("%s %s: Authorization = %q, want Bearer a-key", method, path, request.Key)
+		if request.Key != key {
+			t.Errorf("%s %s: Authorization = %q, want %q", method, path, request.Key, key)
+		}
+		if of.RequestBody != nil && of.RequestBody.Required && request.Body == nil {
+			t.Errorf("%s %s: the request has no body", method, path)
 		}
 		if strings.Contains(request.Path, "{") {
 			t.Errorf("%s %s: path = %q, want it without parameters", method, path, request.Path)
@@ -124,7 +141,8 @@ func runSample(t *testing.T, url, language, source string) bool {
 	}
 	//nolint:gosec // the programs are listed above
 	program := exec.CommandContext(t.Context(), command[0], append(command[1:], name)...)
-	program.Env = append(os.Environ(), "RINGFENCE_URL="+url, "RINGFENCE_KEY=a-key", "GOWORK=off", "GOFLAGS=")
+	program.Env = append(os.Environ(), "RINGFENCE_URL="+url, "RINGFENCE_KEY=a-key", "RINGFENCE_ADMIN_URL="+url,
+		"RINGFENCE_ADMIN_TOKEN=a-key", "RINGFENCE_CONSOLE_URL="+url, "RINGFENCE_SESSION=a-key", "GOWORK=off", "GOFLAGS=")
 	output, err := program.CombinedOutput()
 	if err != nil {
 		t.Errorf("%s sample: %v\n%s\n%s", language, err, output, source)

@@ -3,7 +3,10 @@ package eventstream
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/openapi"
 )
 
 // turns produces records on call-turns.v1, which the replicas read.
@@ -190,5 +194,44 @@ func TestHub_SendTurnDoesNotWaitForASlowStream(t *testing.T) {
 	}
 	if got := len(stream.turns); got != maxTurns {
 		t.Errorf("messages that wait = %d, want %d", got, maxTurns)
+	}
+}
+
+// The console API description has a schema for the messages.
+func TestTurnEvent_HasTheMembersOfItsSchema(t *testing.T) {
+	t.Parallel()
+	var document struct {
+		StreamEvents map[string]struct {
+			Ref string `json:"$ref"`
+		} `json:"x-stream-events"`
+		Components struct {
+			Schemas map[string]struct{ Required []string }
+		}
+	}
+	if err := json.Unmarshal(openapi.ConsoleDescription, &document); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := document.StreamEvents[TurnType].Ref, "#/components/schemas/CallTurnEvent"; got != want {
+		t.Errorf("schema of %s = %q, want %q", TurnType, got, want)
+	}
+	event, err := newTurnEvent(uuid.New(), uuid.New(), &eventv1.CallTurn{
+		CallId: uuid.NewString(), AgentId: uuid.NewString(), Role: "person", SpokenAt: timestamppb.Now(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for schema, value := range map[string]any{"CallTurnEvent": event, "CallTurn": event.Data} {
+		body, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var members map[string]any
+		if err := json.Unmarshal(body, &members); err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Sorted(slices.Values(document.Components.Schemas[schema].Required))
+		if got := slices.Sorted(maps.Keys(members)); !slices.Equal(got, want) {
+			t.Errorf("members of %s = %v, want %v", schema, got, want)
+		}
 	}
 }
