@@ -1,19 +1,25 @@
 package pages
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/console/internal/gateway"
 )
 
 func (s *Server) liveRoutes() []route {
-	return []route{{"GET /w/{workspace}/live", showLive}}
+	return []route{{livePattern, showLive}}
 }
+
+const livePattern = "GET /w/{workspace}/live"
 
 type liveData struct {
 	Calls  []openapi.CallListItem
@@ -22,6 +28,19 @@ type liveData struct {
 	Agents agentNames
 	// MoreCalls is true if more calls run than are shown.
 	MoreCalls bool
+}
+
+// MostEnded is the number of ended calls that the page shows.
+func (liveData) MostEnded() int { return 10 }
+
+// add adds a call to the calls that run, or to those that have ended.
+func (d *liveData) add(call openapi.CallListItem) {
+	switch {
+	case slices.Contains(liveStatuses, string(call.Status)):
+		d.Calls = append(d.Calls, call)
+	case len(d.Ended) < d.MostEnded():
+		d.Ended = append(d.Ended, call)
+	}
 }
 
 // liveStatuses are the states of a call that has not ended.
@@ -71,6 +90,9 @@ func (p *pageData) OptOutPath(call openapi.CallListItem) string {
 }
 
 func showLive(v *visit) (view, error) {
+	if ids := v.changedCalls(); ids != nil {
+		return v.showChangedCalls(ids)
+	}
 	var data liveData
 	var recent openapi.CallPage
 	var agents gateway.Page[gateway.Agent]
@@ -83,9 +105,75 @@ func showLive(v *visit) (view, error) {
 	)
 	data.Agents = agents.Data
 	for _, call := range recent.Data {
-		if !slices.Contains(liveStatuses, string(call.Status)) && len(data.Ended) < 10 {
-			data.Ended = append(data.Ended, call)
+		if !slices.Contains(liveStatuses, string(call.Status)) {
+			data.add(call)
 		}
 	}
 	return view{template: "live", title: "live.title", nav: "live", data: data}, err
+}
+
+const (
+	// callsHeader lists the calls that a script of the page Live reads after an event, so that an
+	// event costs few requests to the gateway.
+	callsHeader = "RF-Calls"
+	// namesHeader is set if the page does not show all these calls yet, so that it needs the names
+	// of the agents.
+	namesHeader = "RF-Names"
+	// mostChanged limits the calls of one request.
+	mostChanged = 10
+)
+
+// changedCalls returns the calls that a script reads, or nil if the whole page was requested.
+func (v *visit) changedCalls() (ids []uuid.UUID) {
+	if !v.Background || v.r.Pattern != livePattern {
+		return nil
+	}
+	for text := range strings.SplitSeq(v.r.Header.Get(callsHeader), ",") {
+		id, err := uuid.Parse(text)
+		if err != nil || len(ids) == mostChanged {
+			return nil
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// showChangedCalls shows the page with the given calls only. A call that does not exist is not
+// shown.
+func (v *visit) showChangedCalls(ids []uuid.UUID) (view, error) {
+	var data liveData
+	var agents gateway.Page[gateway.Agent]
+	calls := make([]*openapi.Call, len(ids))
+	var reads []func() error
+	if v.r.Header.Get(namesHeader) != "" {
+		reads = append(reads, v.readAgents(&agents))
+	}
+	for i, id := range ids {
+		reads = append(reads, func() error {
+			// This route returns no transcript, so the read has no entry in the audit log.
+			call, err := gateway.Get[openapi.Call](v.r.Context(), v.Session, v.admin("/calls/%s", id), nil)
+			if refused := gateway.AsError(err); refused != nil && refused.Status == http.StatusNotFound {
+				return nil
+			}
+			calls[i] = &call
+			return err
+		})
+	}
+	err := concurrently(reads...)
+	data.Agents = agents.Data
+	for _, call := range calls {
+		if call != nil {
+			data.add(listItemOf(*call))
+		}
+	}
+	return view{template: "live", title: "live.title", nav: "live", data: data}, err
+}
+
+// listItemOf returns a call as it is in a list.
+func listItemOf(call openapi.Call) openapi.CallListItem {
+	return openapi.CallListItem{
+		ID: call.CallID, Direction: call.Direction, From: call.From, To: call.To, Status: call.Status,
+		AgentID: call.AgentID, ContactID: call.ContactID, Outcome: call.Outcome, TalkSeconds: call.Timings.TalkSeconds,
+		CreatedAt: openapi.TimestampOf(page.TimeOf(call.CallID)), ExternalRef: call.ExternalRef,
+	}
 }

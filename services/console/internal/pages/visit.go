@@ -122,8 +122,8 @@ type pageLayout struct {
 
 // readPauses reads the pauses that the page shows: for an operator all, for a member the one of the
 // workspace.
-func (l *pageLayout) readPauses(v *visit) {
-	if v.r.Method != http.MethodGet {
+func (f *frame) readPauses(v *visit) {
+	if v.r.Method != http.MethodGet || v.changedCalls() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(v.r.Context(), layoutTimeout)
