@@ -254,6 +254,7 @@ func changeAgent(v *visit) (view, error) {
 		refused = &fault{Status: http.StatusConflict,
 			Message: v.server.templates.text(v.settings.Language, "form.changed")}
 	}
+	v.giveReason() // optional
 	if refused == nil {
 		for name := range before.editable() {
 			if _, kept := body[name]; !kept {
@@ -299,7 +300,7 @@ func deleteAgent(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	if v.form("confirmation") != strings.TrimSpace(found.Name) {
+	if !v.confirmed(found.Name) {
 		return view{redirect: v.path("agents", id.String()), done: "not_confirmed"}, nil
 	}
 	return view{redirect: v.path("agents"), done: "agent_deleted"}, v.remove(v.admin("/agents/%s", id))

@@ -171,7 +171,7 @@ func TestAgent_IsDeletedOnlyIfItsNameWasTyped(t *testing.T) {
 	setAgent(s)
 	for typed, want := range map[string]string{"ada": agentPage + "?done=not_confirmed",
 		"Ada": agentsPage + "?done=agent_deleted"} {
-		wantHeader(t, s.submit(agentPage+"/delete", url.Values{"confirmation": {typed}}), "Location", want)
+		wantHeader(t, s.submit(agentPage+"/delete", url.Values{"confirmation": {typed}, "reason": {"x"}}), "Location", want)
 	}
 	deleted := 0
 	for _, r := range s.sent(agentPath) {
@@ -208,7 +208,7 @@ func TestNumbers_AreAddedAndRemovedByOperators(t *testing.T) {
 
 	for typed, want := range map[string]string{"": "not_confirmed", "+14155550124": "not_confirmed",
 		"+1 415 555 0123": "number_removed"} {
-		got := s.submit(numbersPage+"/"+agentID+"/delete", url.Values{"confirmation": {typed}})
+		got := s.submit(numbersPage+"/"+agentID+"/delete", url.Values{"confirmation": {typed}, "reason": {"x"}})
 		wantHeader(t, got, "Location", numbersPage+"?done="+want)
 	}
 	deleted := 0

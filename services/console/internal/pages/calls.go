@@ -16,6 +16,7 @@ func (s *Server) callRoutes() []route {
 		{"GET /w/{workspace}/calls", showCalls},
 		{"GET /w/{workspace}/calls.csv", exportCalls},
 		{"GET /w/{workspace}/call-totals", showCallTotals},
+		{"GET /w/{workspace}/calls/{call}/hangup", permitted("listen", showHangUp)},
 		{"POST /w/{workspace}/calls/{call}/hangup", hangUp},
 	}
 }
@@ -127,10 +128,13 @@ func hangUp(v *visit) (view, error) {
 	if err != nil {
 		return view{}, errNotFound
 	}
+	if !v.giveReason() {
+		return view{redirect: v.path("calls", id.String(), "hangup"), done: "not_confirmed"}, nil
+	}
 	_, err = gateway.Do[openapi.Call](v.r.Context(), v.Session,
 		gateway.Request{Method: http.MethodPost, Path: "/v1/calls/" + id.String() + "/hangup"})
 	if gateway.Is(err, "invalid_state") {
-		return view{redirect: v.returnPath(), done: "call_ended"}, nil
+		return view{redirect: v.next(v.path("live")), done: "call_ended"}, nil
 	}
-	return view{redirect: v.returnPath(), done: "hung_up"}, err
+	return view{redirect: v.next(v.path("live")), done: "hung_up"}, err
 }

@@ -310,7 +310,7 @@ func eraseContact(v *visit) (view, error) {
 		return view{}, err
 	}
 	number := found.PhoneE164
-	if v.form("confirmation") != number {
+	if !v.confirmed(number) {
 		return view{redirect: v.contactPage(), done: "not_confirmed"}, nil
 	}
 	_, err = gateway.Do[map[string]any](v.r.Context(), v.Session,

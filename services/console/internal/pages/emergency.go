@@ -346,7 +346,7 @@ func hangUpWorkspace(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	if v.form("confirmation") != strings.TrimSpace(found.Name) {
+	if !v.confirmed(found.Name) {
 		return view{redirect: v.path("emergency"), done: "not_confirmed"}, nil
 	}
 	hungUp, err := gateway.Post[struct {

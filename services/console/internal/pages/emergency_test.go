@@ -178,13 +178,13 @@ func TestEmergency_HangsUpAllCallsOnlyIfTheNameWasTyped(t *testing.T) {
 	s.set("POST "+hangup, map[string]any{"calls": 4})
 	page := "/w/" + workspaceID + "/emergency"
 	for _, typed := range []string{"", "demo", "Demo x"} {
-		w := s.submit(page+"/hangup", url.Values{"confirmation": {typed}})
+		w := s.submit(page+"/hangup", url.Values{"confirmation": {typed}, "reason": {"x"}})
 		wantHeader(t, w, "Location", page+"?done=not_confirmed")
 	}
 	if sent := s.sent(hangup); len(sent) != 0 {
 		t.Fatalf("hang-ups without the typed name = %d, want 0", len(sent))
 	}
-	w := s.submit(page+"/hangup", url.Values{"confirmation": {"Demo"}})
+	w := s.submit(page+"/hangup", url.Values{"confirmation": {"Demo"}, "reason": {"x"}})
 	wantHeader(t, w, "Location", page+"?done=all_hung_up")
 	if sent := s.sent(hangup); len(sent) != 1 {
 		t.Errorf("hang-ups = %d, want 1", len(sent))

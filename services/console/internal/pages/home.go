@@ -3,7 +3,6 @@ package pages
 import (
 	"net/http"
 	"net/url"
-	"unicode/utf8"
 
 	"ringfence.dev/services/console/internal/gateway"
 )
@@ -62,10 +61,9 @@ func (v *visit) workspaces() (data workspacesData, err error) {
 
 // setReason stores the reason with which an operator reads transcripts of a workspace.
 func setReason(v *visit) (view, error) {
-	reason := v.form("reason")
-	if reason == "" || !utf8.ValidString(reason) || utf8.RuneCountInString(reason) > 500 {
+	if !v.giveReason() {
 		return view{}, &gateway.Error{Status: http.StatusUnprocessableEntity, Field: "Ringfence-Reason"}
 	}
-	v.server.cookies.setReason(v.w, v.CurrentToken(), v.workspace, reason)
+	v.server.cookies.setReason(v.w, v.CurrentToken(), v.workspace, v.Reason)
 	return view{redirect: localPath(v.form("next"))}, nil
 }

@@ -438,6 +438,7 @@ func changeHours(v *visit) (view, error) {
 	if stored != v.form("was") {
 		return v.readHours(func(data *hoursData) { data.Form, data.Stale = form, true })
 	}
+	v.giveReason() // optional
 	_, err = gateway.Do[struct {
 		ID uuid.UUID `json:"id"`
 	}](v.r.Context(), v.Session, gateway.Request{Method: http.MethodPatch, Path: v.admin(""),

@@ -2,7 +2,6 @@ package pages
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -94,7 +93,7 @@ func revokeKey(v *visit) (view, error) {
 		return view{}, err
 	}
 	keys := v.path("integrations", "api-keys")
-	if v.form("confirmation") != strings.TrimSpace(found.Prefix) {
+	if !v.confirmed(found.Prefix) {
 		return view{redirect: keys, done: "not_confirmed"}, nil
 	}
 	_, err = gateway.Do[apiKey](v.r.Context(), v.Session, gateway.Request{Method: http.MethodDelete, Path: path})

@@ -96,6 +96,9 @@ func removeMember(v *visit) (view, error) {
 		return view{}, err
 	}
 	next := v.path("members")
+	if !v.giveReason() {
+		return view{redirect: next, done: "not_confirmed"}, nil
+	}
 	if v.r.PathValue("person") == v.me.Person.ID.String() && v.role != gateway.Operator {
 		next = "/workspaces"
 	}

@@ -67,7 +67,7 @@ func removeNumber(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	if phoneOf(v.form("confirmation")) != found.Phone {
+	if phoneOf(v.form("confirmation")) != found.Phone || !v.giveReason() {
 		return view{redirect: v.path("numbers"), done: "not_confirmed"}, nil
 	}
 	return view{redirect: v.path("numbers"), done: "number_removed"}, v.remove(path)

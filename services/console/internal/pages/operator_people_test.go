@@ -68,12 +68,12 @@ func TestPeople_OperatorRoleIsRemovedOnlyIfTheNameWasTyped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setPerson(s, gateway.Operator)
-	wantHeader(t, s.submit(personPage+"/remove-operator", url.Values{"confirmation": {"Grace"}}), "Location",
+	wantHeader(t, s.submit(personPage+"/remove-operator", url.Values{"confirmation": {"Grace"}, "reason": {"x"}}), "Location",
 		personPage+"?done=not_confirmed")
 	if sent := s.sent(personPath + "/operator"); len(sent) != 0 {
 		t.Fatalf("removals without the typed name = %d, want 0", len(sent))
 	}
-	wantHeader(t, s.submit(personPage+"/remove-operator", url.Values{"confirmation": {"Grace <b>"}}), "Location",
+	wantHeader(t, s.submit(personPage+"/remove-operator", url.Values{"confirmation": {"Grace <b>"}, "reason": {"x"}}), "Location",
 		personPage+"?done=operator_removed")
 	if sent := s.sent(personPath + "/operator"); len(sent) != 1 || sent[0].Method != http.MethodDelete {
 		t.Errorf("removals = %v, want one DELETE", sent)

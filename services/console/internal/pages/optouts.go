@@ -150,7 +150,7 @@ func optOut(v *visit) (view, error) {
 // removeOptOut takes back the opt-out of a number that the person typed again.
 func removeOptOut(v *visit) (view, error) {
 	number := phoneOf(v.form("phone"))
-	if v.form("confirmation") != number {
+	if !v.confirmed(number) {
 		return view{redirect: v.optOutPage(number), done: "not_confirmed"}, nil
 	}
 	_, err := gateway.Do[openapi.OptOut](v.r.Context(), v.Session,

@@ -2,7 +2,6 @@ package pages
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -131,7 +130,7 @@ func removeOperator(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	if v.form("confirmation") != strings.TrimSpace(found.Name) {
+	if !v.confirmed(found.Name) {
 		return view{redirect: page, done: "not_confirmed"}, nil
 	}
 	return view{redirect: page, done: "operator_removed"}, v.remove(path + "/operator")

@@ -108,7 +108,7 @@ func TestKeys_KeyIsRevokedOnlyIfItsPrefixWasTyped(t *testing.T) {
 	for typed, want := range map[string]int{"": 0, "Shop": 0, "rf_live_0102030": 0, prefix: 1, " " + prefix + " ": 1} {
 		s := newSite(t, gateway.Developer)
 		s.set("GET "+key, map[string]any{"id": itemID, "name": "Shop", "prefix": prefix})
-		w := s.post(home+"/integrations/api-keys/"+itemID+"/revoke", "confirmation", typed)
+		w := s.post(home+"/integrations/api-keys/"+itemID+"/revoke", "confirmation", typed, "reason", "x")
 		wantStatus(t, w, http.StatusSeeOther)
 		wantEqual(t, "revocations after "+typed, s.sentBy("DELETE", key), want)
 	}
@@ -182,13 +182,13 @@ func TestMembers_ActionsAreSentToTheGateway(t *testing.T) {
 	w := s.post(home+"/members/"+itemID+"/role", "role", "developer")
 	wantHeader(t, w, "Location", home+"/members?done=role_changed")
 	wantEqual(t, "body", s.body(membersPath+"/"+itemID), `{"role":"developer"}`)
-	wantHeader(t, s.post(home+"/members/"+itemID+"/remove"), "Location", home+"/members?done=member_removed")
+	wantHeader(t, s.post(home+"/members/"+itemID+"/remove", "reason", "x"), "Location", home+"/members?done=member_removed")
 	wantEqual(t, "removals", s.sentBy("DELETE", membersPath+"/"+itemID), 1)
-	wantHeader(t, s.post(home+"/members/"+workspaceID+"/remove"), "Location", "/workspaces?done=member_removed")
+	wantHeader(t, s.post(home+"/members/"+workspaceID+"/remove", "reason", "x"), "Location", "/workspaces?done=member_removed")
 	s.post(home + "/members/invitations/" + itemID + "/delete")
 	wantEqual(t, "deletions", s.sentBy("DELETE", invitationsPath+"/"+itemID), 1)
 	s.set("DELETE "+membersPath+"/"+itemID, refusal{status: 409, message: "Give another person the role."})
-	w = s.post(home + "/members/" + itemID + "/remove")
+	w = s.post(home+"/members/"+itemID+"/remove", "reason", "x")
 	wantStatus(t, w, http.StatusConflict)
 	wantBody(t, w, "Give another person the role.")
 }
@@ -293,7 +293,7 @@ func TestContact_IsErasedOnlyIfTheNumberWasTyped(t *testing.T) {
 	for typed, want := range map[string]int{"": 0, "+1415555010": 0, "14155550101": 0, "+14155550101": 1} {
 		s := newSite(t, gateway.Compliance)
 		setContact(s)
-		wantStatus(t, s.post(home+"/contacts/"+itemID+"/erase", "confirmation", typed), http.StatusSeeOther)
+		wantStatus(t, s.post(home+"/contacts/"+itemID+"/erase", "confirmation", typed, "reason", "x"), http.StatusSeeOther)
 		wantEqual(t, "erasures after "+typed, s.sentBy("DELETE", path), want)
 	}
 }
@@ -343,10 +343,10 @@ func TestOptOuts_OptOutIsAddedAndRemoved(t *testing.T) {
 	wantEqual(t, "body", s.body(optOutsPath), `{"phone_e164":"+14155550101","reason":"Asked by \u003cmail\u003e"}`)
 
 	path := optOutsPath + "/+14155550101"
-	w = s.post(home+"/opt-outs/remove", "phone", "+14155550101", "confirmation", "+14155550102")
+	w = s.post(home+"/opt-outs/remove", "phone", "+14155550101", "confirmation", "+14155550102", "reason", "x")
 	wantHeader(t, w, "Location", page+"done=not_confirmed&"+number.Encode())
 	wantEqual(t, "deletions", s.sentBy("DELETE", path), 0)
-	w = s.post(home+"/opt-outs/remove", "phone", "+14155550101", "confirmation", "+14155550101")
+	w = s.post(home+"/opt-outs/remove", "phone", "+14155550101", "confirmation", "+14155550101", "reason", "x")
 	wantHeader(t, w, "Location", page+"done=opt_out_removed&"+number.Encode())
 	wantEqual(t, "deletions", s.sentBy("DELETE", path), 1)
 }

@@ -13,6 +13,7 @@ func (s *Server) requestRoutes() []route {
 	return []route{
 		{"GET /w/{workspace}/call-requests", showRequests},
 		{"GET /w/{workspace}/call-requests.csv", exportRequests},
+		{"GET /w/{workspace}/call-requests/{request}/cancel", permitted("listen", showCancel)},
 		{"POST /w/{workspace}/call-requests/{request}/cancel", cancelRequest},
 		{"GET /w/{workspace}/call-requests/new", showPlaceCall},
 		{"POST /w/{workspace}/call-requests/new", placeCall},
@@ -51,9 +52,12 @@ func cancelRequest(v *visit) (view, error) {
 	if err != nil {
 		return view{}, errNotFound
 	}
+	if !v.giveReason() {
+		return view{redirect: v.path("call-requests", id.String(), "cancel"), done: "not_confirmed"}, nil
+	}
 	_, err = gateway.Do[openapi.CallRequest](v.r.Context(), v.Session,
 		gateway.Request{Method: http.MethodPost, Path: "/v1/call-requests/" + id.String() + "/cancel"})
-	return view{redirect: v.returnPath(), done: "request_canceled"}, err
+	return view{redirect: v.next(v.path("call-requests")), done: "request_canceled"}, err
 }
 
 type placeCallData struct {

@@ -221,6 +221,7 @@ func changeTrunk(v *visit) (view, error) {
 			Message: v.server.templates.text(v.settings.Language, "form.changed")}
 	}
 	if refused == nil {
+		v.giveReason() // optional
 		err = v.patch(path, body)
 		refused = faultOf(err)
 	}
@@ -237,7 +238,7 @@ func removeTrunk(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	if v.form("confirmation") != strings.TrimSpace(data.Saved) {
+	if !v.confirmed(data.Saved) {
 		return view{redirect: "/operator/trunks/" + data.ID, done: "not_confirmed"}, nil
 	}
 	return view{redirect: "/operator/trunks", done: "trunk_removed"}, v.remove(path)

@@ -135,7 +135,7 @@ func TestTrunkForm_RemovesATrunkWhoseNameIsTyped(t *testing.T) {
 		"carrier": trunkPage + "?done=not_confirmed", "Carrier": "/operator/trunks?done=trunk_removed"} {
 		s := newSite(t, gateway.Operator)
 		s.set("GET "+trunkAPIPath, savedTrunk)
-		w := s.submit(trunkPage+"/remove", url.Values{"confirmation": {confirmation}})
+		w := s.submit(trunkPage+"/remove", url.Values{"confirmation": {confirmation}, "reason": {"x"}})
 		wantHeader(t, w, "Location", want)
 	}
 }

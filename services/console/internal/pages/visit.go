@@ -315,6 +315,15 @@ func (v *visit) returnPath() string {
 	return "/"
 }
 
+// cameFrom returns the page with the link to this page.
+func (v *visit) cameFrom(otherwise string) string {
+	referer, err := url.Parse(v.r.Referer())
+	if err != nil || referer.Host != v.r.Host || referer.Path == v.r.URL.Path {
+		return otherwise
+	}
+	return localPath(referer.RequestURI())
+}
+
 // writeRefusal writes an error page for a request that was refused before its session was read.
 func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, status int, key string) {
 	v := &visit{server: s, w: w, r: r, settings: s.settingsOf(r), Session: s.Gateway.Session(""), layout: &pageLayout{}}

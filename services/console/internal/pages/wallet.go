@@ -195,13 +195,10 @@ func downloadUsage(v *visit) (view, error) {
 
 // topUp adds credit. The key of the form is the reference, so a repeated form adds it once.
 func topUp(v *visit) (view, error) {
-	if v.form("confirmation") != v.form("amount") {
+	if !v.confirmed(v.form("amount")) {
 		return view{redirect: v.path("wallet"), done: "not_confirmed"}, nil
 	}
-	reference := "console " + v.form("key")
-	if note := v.form("reason"); note != "" {
-		reference = note + " (" + reference + ")"
-	}
+	reference := v.Reason + " (console " + v.form("key") + ")"
 	_, err := gateway.Post[transaction](v.r.Context(), v.Session, v.admin("/wallet/transactions"),
 		map[string]string{"type": "top_up", "amount": v.form("amount"), "reference": reference})
 	return view{redirect: v.path("wallet"), done: "topped_up"}, err

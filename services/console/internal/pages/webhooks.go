@@ -209,7 +209,7 @@ func deleteSubscription(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	if v.form("confirmation") != found.Name {
+	if !v.confirmed(found.Name) {
 		return view{redirect: v.subscriptionPage(), done: "not_confirmed"}, nil
 	}
 	_, err = gateway.Do[map[string]any](v.r.Context(), v.Session, gateway.Request{Method: http.MethodDelete, Path: path})

@@ -287,6 +287,7 @@ func changeWorkspaceSettings(v *visit) (view, error) {
 		delete(body, "calling_policy")
 	}
 	if form.Fault == nil {
+		v.giveReason() // optional
 		err = v.patch(settings.path, body)
 		form.Fault = faultOf(err)
 	}
@@ -331,6 +332,7 @@ func changeRates(v *visit) (view, error) {
 	if line > 0 {
 		refused = v.refusedField("rates", "opworkspaces.rates.line", line)
 	} else {
+		v.giveReason() // optional
 		_, err = gateway.Do[map[string]any](v.r.Context(), v.Session,
 			gateway.Request{Method: http.MethodPut, Path: settings.path + "/rates", Body: rates})
 		refused = faultOf(err)
@@ -359,7 +361,7 @@ func changeThreshold(v *visit) (view, error) {
 }
 
 // suspendWorkspace suspends a workspace whose name the person typed. It first pauses dialing,
-// because the reason of a pause is stored and shown. A suspension has no reason in the API.
+// because the reason of a pause is shown on every page.
 func suspendWorkspace(v *visit) (view, error) {
 	settings, err := v.workspaceSettings()
 	if err != nil {
@@ -369,11 +371,11 @@ func suspendWorkspace(v *visit) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	if v.form("confirmation") != strings.TrimSpace(found.Name) || v.form("reason") == "" {
+	if !v.confirmed(found.Name) {
 		return view{redirect: settings.page, done: "not_confirmed"}, nil
 	}
 	_, err = gateway.Do[openapi.Dialing](v.r.Context(), v.Session, gateway.Request{Method: http.MethodPut,
-		Path: settings.path + "/dialing", Body: map[string]string{"state": "paused", "reason": v.form("reason")}})
+		Path: settings.path + "/dialing", Body: map[string]string{"state": "paused", "reason": v.Reason}})
 	if err == nil {
 		err = v.patch(settings.path, map[string]string{"status": "suspended"})
 	}
@@ -385,6 +387,9 @@ func activateWorkspace(v *visit) (view, error) {
 	settings, err := v.workspaceSettings()
 	if err != nil {
 		return view{}, err
+	}
+	if !v.giveReason() {
+		return view{redirect: settings.page, done: "not_confirmed"}, nil
 	}
 	err = v.patch(settings.path, map[string]string{"status": "active"})
 	if err == nil && v.form("resume") != "" {

@@ -224,7 +224,7 @@ func TestActivate_ResumesDialingIfThePersonWantsIt(t *testing.T) {
 	t.Parallel()
 	for _, resume := range []bool{false, true} {
 		s := newSite(t, gateway.Operator)
-		form := url.Values{}
+		form := url.Values{"reason": {"paid"}}
 		if resume {
 			form.Set("resume", "1")
 		}

@@ -76,8 +76,8 @@ type Entry struct {
 	OccurredAt time.Time
 }
 
-// TakesReason reports whether a change with this action can have a reason from every actor.
-// Operators with a session can give a reason for every change.
+// TakesReason reports whether every actor can give a reason for a change with the action. Persons
+// with a session can give a reason for all changes.
 func TakesReason(action string) bool {
 	switch action {
 	case "call.hangup", "workspace.hangup", "opt_out.delete", "contact.erase", "workspace.update":

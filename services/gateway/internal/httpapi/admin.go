@@ -188,7 +188,9 @@ func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid
 	}
 	object, _ := audit.ObjectOf(r.Method, template, r.URL)
 	reason := act.reason
-	if reason == "" && r.Header.Get(reasonHeader) != "" && audit.TakesReason(object.Action) {
+	// a person can give a reason for every change, other clients only for some of them
+	takes := audit.TakesReason(object.Action) || act.Type == audit.User && r.Method != http.MethodGet
+	if reason == "" && r.Header.Get(reasonHeader) != "" && takes {
 		if err := checkReason(r); err != nil {
 			return audit.Intent{}, err
 		}
