@@ -118,6 +118,9 @@ func Catalogue() []Section {
 		{Title: "Operator API", Entries: []Entry{
 			{409, []string{"insufficient_credits"}, "an adjustment would take the spendable credit below zero."},
 			{409, []string{"number_exists"}, "the number is in use."},
+			{412, []string{"precondition_failed"},
+				"the agent or the workspace was changed after it was read. Read it again, then send `If-Match` with the " +
+					"new `ETag`."},
 			{409, []string{"trunk_exists"}, "another trunk has this name."},
 			{409, []string{"trunk_disabled"},
 				"the trunk is disabled, so no SIP messages are recorded. Set its `status` to `active`."},

@@ -83,6 +83,7 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 	if err := a.publishAgent(r, "Agent "+added.ID.String(), added); err != nil {
 		return err
 	}
+	httpserver.SetETag(w, added.Version)
 	return httpserver.WriteJSON(w, http.StatusCreated, agentView(added))
 }
 
@@ -125,6 +126,7 @@ func (a *API) readAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return convertNotFound(err, "agent")
 	}
+	httpserver.SetETag(w, found.Version)
 	return httpserver.WriteJSON(w, http.StatusOK, agentView(found))
 }
 
@@ -147,6 +149,7 @@ func (a *API) changeAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	httpserver.SetETag(w, changed.Version)
 	return httpserver.WriteJSON(w, http.StatusOK, agentView(changed))
 }
 
@@ -168,12 +171,18 @@ func (a *API) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, deletedBody{Deleted: true, ID: changed.ID})
 }
 
+// change changes an agent, if the header If-Match of the request permits it.
 func (a *API) change(r *http.Request, change func(*agents.Agent) error) (agents.Agent, error) {
 	workspaceID, id, err := agentPath(r)
 	if err != nil {
 		return agents.Agent{}, err
 	}
-	changed, err := a.store.ChangeAgent(r.Context(), workspaceID, id, a.now(), change)
+	changed, err := a.store.ChangeAgent(r.Context(), workspaceID, id, a.now(), func(found *agents.Agent) error {
+		if err := httpserver.CheckIfMatch(r, found.Version); err != nil {
+			return err
+		}
+		return change(found)
+	})
 	if err != nil {
 		return agents.Agent{}, convertNotFound(err, "agent")
 	}

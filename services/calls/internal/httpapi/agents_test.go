@@ -47,3 +47,36 @@ func TestAgents_ShowRetiringModels(t *testing.T) {
 		}
 	}
 }
+
+func TestAgents_IfMatchRefusesAnOldVersion(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := r.admin("/agents/" + r.agent.String())
+	read := r.do("GET", path, nil)
+	tag := read.header.Get("ETag")
+	if tag == "" {
+		t.Fatal("GET has no ETag")
+	}
+	changed := r.do("PATCH", path, map[string]any{"name": "Ada 2"}, "If-Match", tag)
+	if changed.status != http.StatusOK {
+		t.Fatalf("PATCH with the ETag = %d %v, want 200", changed.status, changed.body)
+	}
+	if got := changed.header.Get("ETag"); got == tag || got == "" {
+		t.Errorf("ETag of the change = %s, want another one than %s", got, tag)
+	}
+	for _, method := range []string{"PATCH", "DELETE"} {
+		refused := r.do(method, path, map[string]any{"name": "Ada 3"}, "If-Match", tag)
+		if refused.status != http.StatusPreconditionFailed {
+			t.Errorf("%s with an old ETag = %d %v, want 412", method, refused.status, refused.body)
+		}
+	}
+	if got := r.do("GET", path, nil).body["name"]; got != "Ada 2" {
+		t.Errorf("name = %v, want Ada 2", got)
+	}
+	if got := r.do("PATCH", path, map[string]any{"name": "Ada 4"}).status; got != http.StatusOK {
+		t.Errorf("PATCH without If-Match = %d, want 200", got)
+	}
+	if got := r.do("DELETE", path, nil, "If-Match", "*").status; got != http.StatusOK {
+		t.Errorf("DELETE with If-Match: * = %d, want 200", got)
+	}
+}

@@ -173,6 +173,12 @@ func Get[T any](ctx context.Context, s *Session, path string, query url.Values) 
 	return Do[T](ctx, s, Request{Path: path, Query: query})
 }
 
+// GetTagged sends a GET request, decodes the response and returns its ETag: the version of the
+// object, for the header If-Match of a change.
+func GetTagged[T any](ctx context.Context, s *Session, path string) (result T, etag string, err error) {
+	return do[T](ctx, s, Request{Path: path})
+}
+
 // Post sends a POST request with a JSON body and decodes the response.
 func Post[T any](ctx context.Context, s *Session, path string, body any) (T, error) {
 	return Do[T](ctx, s, Request{Method: http.MethodPost, Path: path, Body: body})
@@ -180,27 +186,33 @@ func Post[T any](ctx context.Context, s *Session, path string, body any) (T, err
 
 // Do sends a request and decodes the JSON of the response. It returns an *Error for a refusal.
 func Do[T any](ctx context.Context, s *Session, r Request) (result T, err error) {
+	result, _, err = do[T](ctx, s, r)
+	return result, err
+}
+
+func do[T any](ctx context.Context, s *Session, r Request) (result T, etag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	response, err := s.Fetch(ctx, r)
 	if err != nil {
-		return result, err
+		return result, "", err
 	}
 	defer func() { _ = response.Body.Close() }()
+	etag = response.Header.Get("ETag")
 	if response.StatusCode == http.StatusNoContent {
-		return result, nil
+		return result, etag, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxResponse))
 	if err != nil {
-		return result, &Error{cause: fmt.Errorf("read %s: %w", r.Path, err)}
+		return result, "", &Error{cause: fmt.Errorf("read %s: %w", r.Path, err)}
 	}
 	if len(body) == 0 {
-		return result, nil
+		return result, etag, nil
 	}
 	if err := json.Unmarshal(body, &result); err != nil {
-		return result, fmt.Errorf("decode the response of %s: %w", r.Path, err)
+		return result, "", fmt.Errorf("decode the response of %s: %w", r.Path, err)
 	}
-	return result, nil
+	return result, etag, nil
 }
 
 // Fetch sends a request and returns the response with a status below 400, for streams and

@@ -87,6 +87,7 @@ type agentFormData struct {
 	ID  uuid.UUID
 	// Name and Settings are the values of the form. Saved is the stored name.
 	Name, Settings, Saved string
+	// Version is the ETag of the agent.
 	Version               string
 	Fault                 *fault
 	Dialing               openapi.Dialing
@@ -155,8 +156,8 @@ func (v *visit) readAgentForm() (agentSettings, *fault) {
 
 // agentFault returns the refusal of an agent. A fault of a setting belongs to the field that
 // contains all settings.
-func agentFault(err error) *fault {
-	refused := faultOf(err)
+func (v *visit) agentFault(err error) *fault {
+	refused := v.faultOf(err)
 	if refused != nil && refused.Field != "" && refused.Field != "name" {
 		refused.Field = "settings"
 	}
@@ -170,7 +171,7 @@ func createAgent(v *visit) (view, error) {
 		return agentView(data), nil
 	}
 	made, err := gateway.Post[gateway.Agent](v.r.Context(), v.Session, v.admin("/agents"), body)
-	if data.Fault = agentFault(err); data.Fault != nil {
+	if data.Fault = v.agentFault(err); data.Fault != nil {
 		return agentView(data), nil
 	}
 	return view{redirect: v.path("agents", made.ID.String()), done: "agent_created"}, err
@@ -195,7 +196,7 @@ func (v *visit) showAgent(change func(*agentFormData)) (view, error) {
 	data := agentFormData{ID: id}
 	var agent agentSettings
 	reads := []func() error{
-		read(v, &agent, v.admin("/agents/%s", id), nil),
+		readTagged(v, &agent, &data.Version, v.admin("/agents/%s", id)),
 		optional(v, &data.Dialing, v.admin("/agents/%s/dialing", id), nil),
 	}
 	if v.can("listen") {
@@ -211,7 +212,7 @@ func (v *visit) showAgent(change func(*agentFormData)) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	data.Name, data.Saved, data.Version = agent.text("name"), agent.text("name"), agent.text("updated_at")
+	data.Name, data.Saved = agent.text("name"), agent.text("name")
 	data.Settings = v.mask(settings)
 	_ = json.Unmarshal(agent["retiring_models"], &data.Retiring) // the field is absent for most agents
 	change(&data)
@@ -250,10 +251,6 @@ func changeAgent(v *visit) (view, error) {
 		return view{}, err
 	}
 	body, refused := v.readAgentForm()
-	if refused == nil && before.text("updated_at") != v.form("version") {
-		refused = &fault{Status: http.StatusConflict,
-			Message: v.server.templates.text(v.settings.Language, "form.changed")}
-	}
 	v.giveReason() // optional
 	if refused == nil {
 		for name := range before.editable() {
@@ -261,8 +258,8 @@ func changeAgent(v *visit) (view, error) {
 				body[name] = json.RawMessage("null")
 			}
 		}
-		err = v.patch(v.admin("/agents/%s", id), body)
-		refused = agentFault(err)
+		err = v.patchVersion(v.admin("/agents/%s", id), v.form("version"), body)
+		refused = v.agentFault(err)
 	}
 	if refused != nil {
 		return v.showAgent(func(data *agentFormData) {

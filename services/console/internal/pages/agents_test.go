@@ -23,7 +23,7 @@ func setAgent(s site) {
 		"kind": "openai_realtime", "instructions": "Say <hello> & +14155550199", "voice": "marin",
 		"created_at": updatedAt, "updated_at": updatedAt,
 		"retiring_models": []any{map[string]any{"model": "old", "retires_on": "2026-12-01", "successor": "new"}}}
-	s.set("GET "+agentPath, agent)
+	s.set("GET "+agentPath, tagged{newTag, agent})
 	s.set("GET /admin/v1/workspaces/"+workspaceID+"/agents", map[string]any{"data": []any{agent}, "has_more": true})
 	s.set("GET "+agentPath+"/dialing", map[string]any{"state": "paused", "reason": "Hallucinates"})
 	s.set("GET "+keyPath, map[string]any{"has_key": true})
@@ -81,7 +81,7 @@ func TestAgent_RemovedSettingsAreSentAsNull(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Developer)
 	setAgent(s)
-	form := url.Values{"version": {updatedAt}, "name": {"Ada 2"},
+	form := url.Values{"version": {newTag}, "name": {"Ada 2"},
 		"settings": {`{"kind":"scripted","max_call_seconds":60}`}}
 	wantHeader(t, s.submit(agentPage, form), "Location", agentPage+"?done=agent_changed")
 	want := map[string]any{"name": "Ada 2", "kind": "scripted", "max_call_seconds": 60.0, "instructions": nil,
@@ -97,13 +97,14 @@ func TestAgent_RefusedSettingsKeepTheirText(t *testing.T) {
 		version, settings, want string
 		status, sent            int
 	}{
-		"no JSON":        {updatedAt, `{"kind":}`, "This is not a JSON object.", 422, 0},
-		"a list":         {updatedAt, `["kind"]`, "This is not a JSON object.", 422, 0},
-		"null":           {updatedAt, `null`, "This is not a JSON object.", 422, 0},
-		"two objects":    {updatedAt, `{}}`, "This is not a JSON object.", 422, 0},
-		"the id":         {updatedAt, `{"id":"1"}`, "id cannot be set here.", 422, 0},
-		"an old form":    {"2026-06-04T08:00:00Z", `{"kind":"x"}`, "Someone changed this in the meantime.", 409, 0},
-		"an unknown one": {updatedAt, `{"kind":"x"}`, `id="settings-fault" role="alert">kind must be scripted`, 422, 1},
+		"no JSON":        {newTag, `{"kind":}`, "This is not a JSON object.", 422, 0},
+		"a list":         {newTag, `["kind"]`, "This is not a JSON object.", 422, 0},
+		"null":           {newTag, `null`, "This is not a JSON object.", 422, 0},
+		"two objects":    {newTag, `{}}`, "This is not a JSON object.", 422, 0},
+		"the id":         {newTag, `{"id":"1"}`, "id cannot be set here.", 422, 0},
+		"an old form":    {oldTag, `{"kind":"x"}`, "Someone changed this in the meantime.", 412, 1},
+		"no version":     {"", `{"kind":"x"}`, "Someone changed this in the meantime.", 412, 1},
+		"an unknown one": {newTag, `{"kind":"x"}`, `id="settings-fault" role="alert">kind must be scripted`, 422, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,6 +115,7 @@ func TestAgent_RefusedSettingsKeepTheirText(t *testing.T) {
 			wantStatus(t, w, tt.status)
 			wantBody(t, w, tt.want)
 			wantBody(t, w, tt.settings+"</textarea>")
+			wantBody(t, w, `name="version" value="&#34;3&#34;"`)
 			sent := 0
 			for _, r := range s.sent(agentPath) {
 				if r.Method == http.MethodPatch {

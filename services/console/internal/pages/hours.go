@@ -294,25 +294,26 @@ func hoursFormOf(p callingPolicy) hoursForm {
 	return form
 }
 
-// readPolicy reads the stored policy of the workspace. was is its JSON without white space.
-func (v *visit) readPolicy() (stored callingPolicy, was string, err error) {
-	workspace, err := gateway.Get[struct {
+// readPolicy reads the stored policy of the workspace. was is its JSON without white space, and
+// version the ETag of the workspace.
+func (v *visit) readPolicy() (stored callingPolicy, was, version string, err error) {
+	workspace, version, err := gateway.GetTagged[struct {
 		Policy json.RawMessage `json:"calling_policy"`
-	}](v.r.Context(), v.Session, v.admin(""), nil)
+	}](v.r.Context(), v.Session, v.admin(""))
 	if err != nil {
-		return stored, "", err
+		return stored, "", "", err
 	}
 	if len(workspace.Policy) == 0 {
-		return stored, "null", nil
+		return stored, "null", version, nil
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, workspace.Policy); err != nil {
-		return stored, "", fmt.Errorf("read the calling policy: %w", err)
+		return stored, "", "", fmt.Errorf("read the calling policy: %w", err)
 	}
 	if err := json.Unmarshal(workspace.Policy, &stored); err != nil {
-		return stored, "", fmt.Errorf("decode the calling policy: %w", err)
+		return stored, "", "", fmt.Errorf("decode the calling policy: %w", err)
 	}
-	return stored, compact.String(), nil
+	return stored, compact.String(), version, nil
 }
 
 func showHours(v *visit) (view, error) { return v.readHours(nil) }
@@ -323,7 +324,7 @@ func (v *visit) readHours(edit func(*hoursData)) (view, error) {
 	var preview hoursPreview
 	reads := []func() error{func() (err error) {
 		var stored callingPolicy
-		stored, data.Was, err = v.readPolicy()
+		stored, data.Was, _, err = v.readPolicy()
 		data.Form, data.Policy = hoursFormOf(withWindow(stored)), stored.complete()
 		return err
 	}}
@@ -431,18 +432,19 @@ func changeHours(v *visit) (view, error) {
 	for _, day := range v.r.PostForm["days"] {
 		form.Days[day] = true
 	}
-	_, stored, err := v.readPolicy()
+	_, stored, version, err := v.readPolicy()
 	if err != nil {
 		return view{}, err
 	}
-	if stored != v.form("was") {
+	changed := stored != v.form("was")
+	if !changed {
+		v.giveReason() // optional
+		err = v.patchVersion(v.admin(""), version, map[string]any{"calling_policy": form.policy()})
+		changed = gateway.Is(err, "precondition_failed")
+	}
+	if changed {
 		return v.readHours(func(data *hoursData) { data.Form, data.Stale = form, true })
 	}
-	v.giveReason() // optional
-	_, err = gateway.Do[struct {
-		ID uuid.UUID `json:"id"`
-	}](v.r.Context(), v.Session, gateway.Request{Method: http.MethodPatch, Path: v.admin(""),
-		Body: map[string]any{"calling_policy": form.policy()}})
 	if refused := fieldError(err); refused != nil {
 		return v.readHours(func(data *hoursData) { data.Form, data.Error = form, refused })
 	}

@@ -173,6 +173,11 @@ func TestHours_ChangeOfAnotherPersonIsNotOverwritten(t *testing.T) {
 	wantBody(t, w, `value="10:01"`)
 	wantBody(t, w, `name="was" value="{&#34;timezone&#34;:&#34;Europe/Berlin&#34;}"`)
 	wantEqual(t, "changes", s.sentBy("PATCH", admin), 0)
+	// another person changes the workspace between the read and the change
+	s.set("PATCH "+admin, refusal{status: 412, code: "precondition_failed"})
+	w = s.post(home+"/calling-hours", "start", "10:01", "end", "18:00", "was", `{"timezone":"Europe/Berlin"}`)
+	wantStatus(t, w, http.StatusUnprocessableEntity)
+	wantBody(t, w, "Someone changed the calling hours meanwhile.")
 	s.set("PATCH "+admin, refusal{status: 422, message: "calling_policy.window.start must be before"})
 	w = s.post(home+"/calling-hours", "start", "19:00", "end", "18:00", "was", `{"timezone":"Europe/Berlin"}`)
 	wantStatus(t, w, http.StatusUnprocessableEntity)

@@ -63,6 +63,14 @@ func read[T any](v *visit, into *T, path string, query url.Values) func() error 
 	}
 }
 
+// readTagged is read for a resource whose version the page needs.
+func readTagged[T any](v *visit, into *T, version *string, path string) func() error {
+	return func() (err error) {
+		*into, *version, err = gateway.GetTagged[T](v.r.Context(), v.Session, path)
+		return err
+	}
+}
+
 // optional is read for a resource without which the page is still useful.
 func optional[T any](v *visit, into *T, path string, query url.Values) func() error {
 	return func() error {

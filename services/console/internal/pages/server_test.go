@@ -30,6 +30,15 @@ type fakeGateway struct {
 	*httptest.Server
 }
 
+// tagged is a response with the ETag of an object. A change of the object with another If-Match is
+// refused, as the gateway does.
+type tagged struct {
+	etag string
+	body any
+}
+
+const oldTag, newTag = `"2"`, `"3"`
+
 // refusal is a response with an error of the gateway.
 type refusal struct {
 	status                  int
@@ -73,7 +82,15 @@ func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.requests, f.bodies = append(f.requests, r), append(f.bodies, string(body))
 	response, ok := f.responses[r.Method+" "+r.URL.Path]
+	stored, isTagged := f.responses["GET "+r.URL.Path].(tagged)
 	f.mu.Unlock()
+	if named := r.Header.Values("If-Match"); isTagged && len(named) > 0 && named[0] != stored.etag {
+		response, ok = refusal{status: http.StatusPreconditionFailed, code: "precondition_failed"}, true
+	}
+	if found, is := response.(tagged); is {
+		w.Header().Set("ETag", found.etag)
+		response = found.body
+	}
 	if serve, is := response.(http.HandlerFunc); is {
 		serve(w, r)
 		return

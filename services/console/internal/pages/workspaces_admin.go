@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -81,7 +80,6 @@ func formOf(w workspaceDetail) workspaceForm {
 		"name": w.Name, "plan": w.Plan, "destinations": strings.Join(w.Destinations, "\n"),
 		"calling_policy": indented(w.CallingPolicy), "rate_limit_per_minute": textOf(w.RateLimitPerMinute),
 		"max_live_calls": textOf(w.MaxLiveCalls), "calls_per_second": textOf(w.CallsPerSecond),
-		"version": w.version(),
 	}
 	for _, name := range features {
 		if set := w.Features[name]; set != nil {
@@ -93,9 +91,6 @@ func formOf(w workspaceDetail) workspaceForm {
 	}
 	return workspaceForm{Values: values}
 }
-
-// version identifies the state of a workspace that the person sees in the form.
-func (w workspaceDetail) version() string { return w.UpdatedAt.Format(time.RFC3339Nano) }
 
 // indented returns JSON on several lines. It is empty for null.
 func indented(raw json.RawMessage) string {
@@ -236,6 +231,22 @@ func (v *visit) patch(path string, body any) error {
 	return err
 }
 
+// patchVersion changes an object unless it was changed after the person read the version.
+func (v *visit) patchVersion(path, version string, body any) error {
+	_, err := gateway.Do[map[string]any](v.r.Context(), v.Session, gateway.Request{Method: http.MethodPatch, Path: path,
+		Header: http.Header{"If-Match": {version}}, Body: body})
+	return err
+}
+
+// faultOf is the function faultOf. It also explains that another person changed the object.
+func (v *visit) faultOf(err error) *fault {
+	if gateway.Is(err, "precondition_failed") {
+		return &fault{Status: http.StatusPreconditionFailed,
+			Message: v.server.templates.text(v.settings.Language, "form.changed")}
+	}
+	return faultOf(err)
+}
+
 func showWorkspaceSettings(v *visit) (view, error) {
 	return v.showSettings(func(data *workspaceFormData) { data.Form = formOf(data.Workspace) })
 }
@@ -248,8 +259,9 @@ func (v *visit) showSettings(change func(*workspaceFormData)) (view, error) {
 	}
 	var data workspaceFormData
 	var rates gateway.Page[rate]
+	var version string
 	err = concurrently(
-		read(v, &data.Workspace, settings.path, nil),
+		readTagged(v, &data.Workspace, &version, settings.path),
 		optional(v, &data.Wallet, settings.path+"/wallet", nil),
 		optional(v, &rates, settings.path+"/rates", nil),
 	)
@@ -261,6 +273,7 @@ func (v *visit) showSettings(change func(*workspaceFormData)) (view, error) {
 	}
 	data.Form = formOf(data.Workspace)
 	change(&data)
+	data.Form.Values["version"] = version
 	return workspaceFormView(data), nil
 }
 
@@ -276,11 +289,6 @@ func changeWorkspaceSettings(v *visit) (view, error) {
 		return view{}, err
 	}
 	form, body := v.readForm()
-	if before.version() != v.form("version") {
-		form.Fault = &fault{Status: http.StatusConflict,
-			Message: v.server.templates.text(v.settings.Language, "form.changed")}
-		form.Values["version"] = before.version()
-	}
 	if policy, _ := body["calling_policy"].(json.RawMessage); equalJSON(policy, before.CallingPolicy) {
 		// a policy in the body is recorded as set by this person, so an unchanged policy is not
 		// sent
@@ -288,8 +296,8 @@ func changeWorkspaceSettings(v *visit) (view, error) {
 	}
 	if form.Fault == nil {
 		v.giveReason() // optional
-		err = v.patch(settings.path, body)
-		form.Fault = faultOf(err)
+		err = v.patchVersion(settings.path, v.form("version"), body)
+		form.Fault = v.faultOf(err)
 	}
 	if form.Fault != nil {
 		return v.showSettings(func(data *workspaceFormData) { data.Form = form })

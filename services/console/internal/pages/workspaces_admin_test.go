@@ -20,12 +20,12 @@ const (
 
 // setWorkspace makes a gateway respond with a workspace that has every setting.
 func setWorkspace(s site) {
-	s.set("GET "+settingsPath, map[string]any{"id": agentID, "name": "Acme", "plan": "growth", "currency": "USD",
+	s.set("GET "+settingsPath, tagged{newTag, map[string]any{"id": agentID, "name": "Acme", "plan": "growth", "currency": "USD",
 		"status": "active", "mode": "test", "features": map[string]any{"recordings": true, "api": false},
 		"rate_limit_per_minute": nil, "max_live_calls": 500, "calls_per_second": 50, "destinations": []string{"+1", "+44"},
 		"retention": map[string]any{"calls_days": 30}, "updated_at": updatedAt, "created_at": updatedAt,
 		"calling_policy": map[string]any{"timezone": "recipient",
-			"window": map[string]any{"start": "09:00", "end": "20:00"}}})
+			"window": map[string]any{"start": "09:00", "end": "20:00"}}}})
 	s.set("GET "+settingsPath+"/rates", map[string]any{"data": []any{
 		map[string]any{"prefix": "+1", "per_minute": "0.012", "increment_seconds": 6}}})
 	s.set("GET "+settingsPath+"/wallet", map[string]any{"balance": 5, "spendable": 5, "held": 0, "currency": "USD",
@@ -33,7 +33,7 @@ func setWorkspace(s site) {
 }
 
 func fullForm() url.Values {
-	return url.Values{"version": {updatedAt}, "name": {"Acme 2"}, "plan": {"scale"}, "rate_limit_per_minute": {""},
+	return url.Values{"version": {newTag}, "name": {"Acme 2"}, "plan": {"scale"}, "rate_limit_per_minute": {""},
 		"max_live_calls": {"20"}, "calls_per_second": {""}, "destinations": {"+1\n+44, +49"}, "api": {""},
 		"webhooks": {"true"}, "transcripts": {"false"}, "recordings": {""}, "calls_days": {"90"},
 		"calling_policy": {`{"window": {"end": "20:00", "start": "09:00"}, "timezone":"recipient"}`}}
@@ -56,7 +56,7 @@ func TestWorkspaceSettings_ShowEverySetting(t *testing.T) {
 	for _, want := range []string{`value="Acme"`, `<option value="growth" selected>`,
 		`name="max_live_calls" type="number" value="500"`,
 		"+1\n+44</textarea>", `"start": "09:00"`, "+1 0.012 6", `value="2.5"`, `name="calls_days" type="number" value="30"`,
-		`value="` + updatedAt + `"`, `data-match="Acme"`} {
+		`name="version" value="&#34;3&#34;"`, `data-match="Acme"`} {
 		wantBody(t, w, want)
 	}
 	if strings.Contains(w.Body.String(), `name="currency"`) {
@@ -104,7 +104,7 @@ func TestWorkspaceSettings_RefusedFormsKeepTheirValues(t *testing.T) {
 	}{
 		"no number":  {"max_live_calls", "many", `id="max_live_calls-fault" role="alert">This must be a whole number.`, 422},
 		"no JSON":    {"calling_policy", `{"window":`, `id="calling_policy-fault" role="alert">This is not valid JSON.`, 422},
-		"old form":   {"version", "2026-06-04T08:00:00Z", "Someone changed this in the meantime.", 409},
+		"old form":   {"version", oldTag, "Someone changed this in the meantime.", 412},
 		"of the API": {"name", "refused", `id="name-fault" role="alert">name must be 1 to 200`, 422},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestWorkspaceSettings_RefusedFormsKeepTheirValues(t *testing.T) {
 					sent++
 				}
 			}
-			if want := map[bool]int{true: 1}[tt.field == "name"]; sent != want {
+			if want := map[string]int{"name": 1, "version": 1}[tt.field]; sent != want {
 				t.Errorf("changes sent = %d, want %d", sent, want)
 			}
 		})

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ringfence.dev/services/gateway/internal/people"
 )
 
 func TestAudit_ReasonOfAChangeIsListed(t *testing.T) {
@@ -16,6 +18,7 @@ func TestAudit_ReasonOfAChangeIsListed(t *testing.T) {
 	workspace := r.workspace("")
 	key, _ := r.key(workspace, "write")
 	operator := r.operatorSession()
+	developer, _ := r.memberSession(workspace, people.Developer)
 	r.answers(func(w http.ResponseWriter, request receivedRequest) bool {
 		if request.method == http.MethodGet {
 			return false
@@ -41,6 +44,8 @@ func TestAudit_ReasonOfAChangeIsListed(t *testing.T) {
 			action: "contact.erase", listed: true},
 		{name: "other change", method: "POST", address: r.public.URL + "/v1/call-requests/" + anID + "/cancel", token: key,
 			action: "call_request.cancel"},
+		{name: "change by a member", method: "PATCH", address: r.console.URL + base + "/agents/" + anID, token: developer,
+			body: `{"name":"Ada"}`, action: "agent.update", listed: true},
 		{name: "suspension", method: "PATCH", address: r.admin.URL + base, token: operatorToken,
 			body: `{"status":"suspended"}`, action: "workspace.update", listed: true},
 		{name: "resumption", method: "PATCH", address: r.admin.URL + base, token: operatorToken,

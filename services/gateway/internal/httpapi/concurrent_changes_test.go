@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -44,5 +45,47 @@ func TestChangeWorkspace_ManyConcurrentChangesAreAllStored(t *testing.T) {
 	}
 	if got := len(r.audit(id)); got != 1+changes {
 		t.Errorf("audit rows = %d, want %d", got, 1+changes)
+	}
+}
+
+// Of several clients that change the version that they read, only the first one succeeds.
+func TestChangeWorkspace_IfMatchLetsOneOfManyChangesSucceed(t *testing.T) {
+	t.Parallel()
+	const changes = 10
+	r := newRig(t)
+	path := "/admin/v1/workspaces/" + r.workspace("")
+	read := r.operator("GET", path, "")
+	tag := read.header.Get("ETag")
+	if tag == "" {
+		t.Fatal("GET has no ETag")
+	}
+	var changed, refused atomic.Int64
+	var all sync.WaitGroup
+	for i := range changes {
+		all.Go(func() {
+			body := fmt.Sprintf(`{"max_live_calls":%d}`, i+1)
+			got := send(t, "PATCH", r.admin.URL+path, operatorToken, body, http.Header{"If-Match": {tag}})
+			switch {
+			case got.status == http.StatusOK:
+				changed.Add(1)
+				if next := got.header.Get("ETag"); next == tag || next == "" {
+					t.Errorf("ETag of the change = %s, want another one than %s", next, tag)
+				}
+			case got.status == http.StatusPreconditionFailed && got.code() == "precondition_failed":
+				refused.Add(1)
+			default:
+				t.Errorf("PATCH = %d %s, want 200 or 412", got.status, got.body)
+			}
+		})
+	}
+	all.Wait()
+	if got := changed.Load(); got != 1 {
+		t.Errorf("accepted changes = %d, want 1", got)
+	}
+	if got := refused.Load(); got != changes-1 {
+		t.Errorf("refused changes = %d, want %d", got, changes-1)
+	}
+	if got := len(r.events()); got != 2 {
+		t.Errorf("events = %d, want 2: the creation and one change", got)
 	}
 }

@@ -111,7 +111,7 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 const replayedHeader = "Idempotency-Replayed"
 
 func writeResponse(w http.ResponseWriter, response proxy.OwnerResponse) {
-	for _, name := range []string{"Content-Type", "Cache-Control", "Retry-After", "Allow", replayedHeader} {
+	for _, name := range []string{"Content-Type", "Cache-Control", "Retry-After", "Allow", "ETag", replayedHeader} {
 		if value := response.Header.Get(name); value != "" {
 			w.Header().Set(name, value)
 		}

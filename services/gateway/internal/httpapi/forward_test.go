@@ -253,3 +253,31 @@ func TestAdmin_RepeatedChangeIsAuditedAsUnchanged(t *testing.T) {
 		t.Errorf("audit entry = %s, want outcome unchanged", shown.body)
 	}
 }
+
+func TestAdmin_VersionsOfAgentsAreForwarded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := "/admin/v1/workspaces/" + r.workspace("") + "/agents/" + anID
+	r.answers(func(w http.ResponseWriter, request receivedRequest) bool {
+		if request.method == http.MethodGet {
+			w.Header().Set("ETag", `"3"`)
+			_, _ = w.Write([]byte("{}"))
+			return true
+		}
+		w.WriteHeader(http.StatusPreconditionFailed)
+		_, _ = w.Write([]byte(`{"error":{"code":"precondition_failed","message":"Changed."}}`))
+		return true
+	})
+	if got := r.operator("GET", path, "").header.Get("ETag"); got != `"3"` {
+		t.Errorf("ETag = %s, want \"3\"", got)
+	}
+	got := send(t, "PATCH", r.admin.URL+path, operatorToken, `{"name":"x"}`, http.Header{"If-Match": {`"2"`}})
+	wantAnswer(t, "an old version", got, http.StatusPreconditionFailed, "precondition_failed")
+	received := r.requestsTo(proxy.Calls)
+	if got := received[len(received)-1].header.Get("If-Match"); got != `"2"` {
+		t.Errorf("If-Match at the owner = %s, want \"2\"", got)
+	}
+	if n := r.count("audit_intents"); n != 0 {
+		t.Errorf("%d intents are left", n)
+	}
+}

@@ -66,6 +66,7 @@ func (a *Admin) readWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	httpserver.SetETag(w, found.Version)
 	return httpserver.WriteJSON(w, http.StatusOK, viewWorkspace(found))
 }
 
@@ -100,6 +101,7 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err := a.peers.ApplyWorkspace(ctx, "Workspace "+id.String(), saved.Event(), workspaces.AllServices()); err != nil {
 		return err
 	}
+	httpserver.SetETag(w, saved.Version)
 	return httpserver.WriteJSON(w, http.StatusCreated, viewWorkspace(saved))
 }
 
@@ -137,6 +139,9 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	}
 	saved, err := a.store.ChangeWorkspace(ctx, before.ID, doneEntry(change, http.StatusOK), workspaceState,
 		func(stored workspaces.Workspace) (workspaces.Workspace, error) {
+			if err := httpserver.CheckIfMatch(r, stored.Version); err != nil {
+				return workspaces.Workspace{}, err
+			}
 			return stored.Changed(operator.operator, body)
 		})
 	if err != nil {
@@ -145,5 +150,6 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err := a.peers.ApplyWorkspace(ctx, "The change", saved.Event(), body.Services()); err != nil {
 		return err
 	}
+	httpserver.SetETag(w, saved.Version)
 	return httpserver.WriteJSON(w, http.StatusOK, viewWorkspace(saved))
 }

@@ -53,7 +53,7 @@ func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, erro
 	if err != nil {
 		return OwnerResponse{}, fmt.Errorf("make request to %s: %w", q.Owner, err)
 	}
-	for _, name := range []string{"Content-Type", "Accept"} {
+	for _, name := range []string{"Content-Type", "Accept", "If-Match"} {
 		if value := q.Header.Get(name); value != "" {
 			request.Header.Set(name, value)
 		}
