@@ -110,13 +110,15 @@ func TestEmergency_CallsOfAWorkspaceAreHungUp(t *testing.T) {
 	b.shows(t, "#calls", ringing)
 	name := script[string](t, b, `document.querySelector("#confirmation").dataset.match`)
 	b.run(t, chromedp.Click(`[data-open="hang-up-all"]`), chromedp.SendKeys("#confirmation", name),
-		chromedp.Click(`#hang-up-all [data-kind="danger"]`))
+		chromedp.SendKeys("#hang-up-reason", "Incident 7"), chromedp.Click(`#hang-up-all [data-kind="danger"]`))
 	b.shows(t, "#content", "The calls are being hung up.")
 	b.shows(t, "#calls", "No call runs")
 
 	b.place(t, ringing)
 	b.shows(t, "#calls", ringing) // without a reload
-	b.run(t, chromedp.Click(`#calls form button`))
+	b.run(t, chromedp.Click(`#calls a[data-kind="danger"]`))
+	b.shows(t, "h1", "Hang up a call")
+	b.run(t, chromedp.SendKeys("#reason", "Incident 7"), chromedp.Click(`#content [data-kind="danger"]`))
 	b.shows(t, "#content", "The call is being ended.")
 	b.visit(t, "/w/{workspace}/emergency")
 	b.shows(t, "#calls", "No call runs")
@@ -162,7 +164,7 @@ func TestTrunks_OneIsAddedCheckedChangedAndRemoved(t *testing.T) {
 	sharedstack.Equal(t, "stored password", trunk["has_password"], any(true))
 
 	b.run(t, chromedp.Click(`[data-open="remove"]`), chromedp.SendKeys("#confirmation", "Carrier <b>"),
-		chromedp.Click(`#remove [data-kind="danger"]`))
+		chromedp.SendKeys("#remove-reason", "Replaced"), chromedp.Click(`#remove [data-kind="danger"]`))
 	b.shows(t, "#content", "The trunk was removed.")
 }
 
@@ -194,7 +196,8 @@ func TestWorkspaces_OneIsCreatedChangedAndSuspended(t *testing.T) {
 		chromedp.SendKeys("#confirmation", "Acme <b>"), chromedp.Click(`#suspend [data-kind="danger"]`))
 	b.shows(t, "#content", "The workspace is suspended.")
 	b.shows(t, "#banners", "Fraud <i>")
-	b.run(t, chromedp.Click(`[data-open="activate"]`), chromedp.Click(`#activate [data-kind="primary"]`))
+	b.run(t, chromedp.Click(`[data-open="activate"]`), chromedp.SendKeys("#activate-reason", "Paid"),
+		chromedp.Click(`#activate [data-kind="primary"]`))
 	b.shows(t, "#content", "The workspace is active again.")
 	sharedstack.Equal(t, "banner after the suspension", b.text(t, "#banners"), "")
 }
@@ -218,7 +221,7 @@ func TestAgents_OneIsCreatedChangedAndDeleted(t *testing.T) {
 	b.check(t, "agent", script[string](t, b, "location.pathname"), chromedp.Click("#versions summary"))
 	sharedstack.Equal(t, "removed greeting", b.text(t, "#versions del"), "Hello <i>")
 	b.run(t, chromedp.Click(`[data-open="delete"]`), chromedp.SendKeys("#confirmation", "Ada <b>"),
-		chromedp.Click(`#delete [data-kind="danger"]`))
+		chromedp.SendKeys("#delete-reason", "Test"), chromedp.Click(`#delete [data-kind="danger"]`))
 	b.shows(t, "#content", "The agent was deleted.")
 }
 
@@ -234,7 +237,7 @@ func TestNumbers_OneIsAddedAndRemoved(t *testing.T) {
 	id := script[string](t, b, fmt.Sprintf(`[...document.querySelectorAll("#results tr")]
 		.find((r) => r.innerText.includes(%q)).querySelector("[data-open]").dataset.open`, number))
 	b.run(t, chromedp.Click(`[data-open="`+id+`"]`), chromedp.SendKeys("#"+id+" input", number),
-		chromedp.Click("#"+id+` [data-kind="danger"]`))
+		chromedp.SendKeys("#"+id+" input[name=reason]", "Returned"), chromedp.Click("#"+id+` [data-kind="danger"]`))
 	b.shows(t, "#content", "The number was removed.")
 }
 
@@ -272,7 +275,7 @@ func TestPeople_OperatorIsInvitedAndSignedOut(t *testing.T) {
 	other.shows(t, "body", "Your session")
 
 	b.run(t, chromedp.Click(`[data-open="remove"]`), chromedp.SendKeys("#confirmation", "Joan <b>"),
-		chromedp.Click(`#remove [data-kind="danger"]`))
+		chromedp.SendKeys("#remove-reason", "Left"), chromedp.Click(`#remove [data-kind="danger"]`))
 	b.shows(t, "#content", "The person is no longer an operator.")
 	b.shows(t, "#roles", "No role")
 }

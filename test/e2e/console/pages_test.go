@@ -58,8 +58,12 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b.await(t, `document.querySelector("#live .last-turn:not([hidden])")?.textContent ===
 		"Person: <img src=x onerror=alert(1)>Hello?"`)
 	b.screenshot(t, "live-turn")
-	b.run(t, chromedp.Click("#live .live button"))
-	b.await(t, `document.querySelector(".note[data-tone=good]")`) // the page after the action
+	b.run(t, chromedp.Click(`#live .live a[data-kind="danger"]`))
+	b.shows(t, "h1", "Hang up a call")
+	b.check(t, "hang-up", script[string](t, b, "location.pathname"))
+	b.run(t, chromedp.SendKeys("#reason", "Wrong <b>person"), chromedp.Click(`#content [data-kind="danger"]`))
+	b.shows(t, "#content", "The call is being ended.")
+	sharedstack.Equal(t, "page after the action", script[string](t, b, "location.pathname"), b.path("/w/{workspace}/live"))
 	b.await(
 		t,
 		`[...document.querySelectorAll("#ended li")]

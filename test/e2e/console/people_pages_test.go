@@ -81,7 +81,7 @@ func TestKeys_KeyIsCreatedUsedAndRevoked(t *testing.T) {
 	b.screenshot(t, "api-key-revoke")
 	prefix := script[string](t, b, `document.getElementById("confirmation-`+id+`").dataset.match`)
 	script[string](t, b, `document.getElementById("confirmation-`+id+`").value = ""`)
-	b.run(t, chromedp.SendKeys("#confirmation-"+id, prefix),
+	b.run(t, chromedp.SendKeys("#confirmation-"+id, prefix), chromedp.SendKeys("#reason-"+id, "Leaked"),
 		chromedp.Click("#revoke-"+id+` [data-kind="danger"]`))
 	b.awaitMessage(t, "The key was revoked.")
 	sharedstack.Equal(t, "status with the revoked key", status(), 401)
@@ -132,7 +132,8 @@ func TestMembers_ColleagueGetsAccessAndLosesIt(t *testing.T) {
 	sharedstack.Contains(t, "keys for a developer", b.text(t, "#content h1"), "API keys")
 
 	id := strings.TrimPrefix(row, "member-")
-	a.run(t, chromedp.Click(`[data-open="remove-`+id+`"]`), chromedp.Click("#remove-"+id+` [data-kind="danger"]`))
+	a.run(t, chromedp.Click(`[data-open="remove-`+id+`"]`), chromedp.SendKeys("#reason-"+id, "Left"),
+		chromedp.Click("#remove-"+id+` [data-kind="danger"]`))
 	a.awaitMessage(t, "The person was removed.")
 	b.visit(t, "/w/{workspace}/calls")
 	if text := b.text(t, "body"); strings.Contains(text, "+1415555") {
@@ -200,7 +201,7 @@ func TestContacts_PersonIsCreatedEditedAndErased(t *testing.T) {
 	b.check(t, "contact", address)
 
 	b.run(t, chromedp.Click(`[data-open="erase"]`), chromedp.SendKeys("#confirmation", number),
-		chromedp.Click(`#erase [data-kind="danger"]`))
+		chromedp.SendKeys("#erase-reason", "Request 7"), chromedp.Click(`#erase [data-kind="danger"]`))
 	b.awaitMessage(t, "The person's data is being erased.")
 	sharedstack.Equal(t, "name after the erasure", script[string](t, b, `document.querySelector("#name").value`), "")
 	sharedstack.Contains(t, "erasures", b.text(t, "#erasures"), "Requested")
@@ -224,7 +225,7 @@ func TestOptOuts_OptOutIsCreatedAndRemoved(t *testing.T) {
 	sharedstack.Contains(t, "state", b.text(t, "#found"), "This number is opted out.")
 	b.check(t, "opt-outs", "/w/{workspace}/opt-outs?phone="+strings.Replace(number, "+", "%2B", 1))
 	b.run(t, chromedp.Click(`[data-open="remove"]`), chromedp.SendKeys("#confirmation", number),
-		chromedp.Click(`#remove [data-kind="danger"]`))
+		chromedp.SendKeys("#remove-reason", "Agreed again"), chromedp.Click(`#remove [data-kind="danger"]`))
 	b.awaitMessage(t, "The opt-out was removed.")
 	sharedstack.Contains(t, "state", b.text(t, "#found"), "This number is not opted out.")
 }

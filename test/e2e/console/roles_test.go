@@ -62,23 +62,25 @@ func TestRoles_ForbiddenActionsAreHiddenAndRefused(t *testing.T) {
 		{name: "pause", page: "emergency", control: `form[action$="/emergency"]`, path: "emergency",
 			form: url.Values{"scope": {"workspace:" + a.WorkspaceID}, "state": {"paused"}, "reason": {"x"}}, roles: all},
 		{name: "hang up all", page: "emergency", control: `[data-open="hang-up-all"]`, path: "emergency/hangup",
-			form: url.Values{"confirmation": {"Demo"}}, roles: owners},
+			form: url.Values{"confirmation": {"Demo"}, "reason": {"x"}}, roles: owners},
 		{name: "opt out", page: "opt-outs", control: `form[action$="/opt-outs"]`, path: "opt-outs",
 			form: url.Values{"phone": {"+14155550178"}}, roles: all},
 		{name: "remove an opt-out", page: "opt-outs?phone=" + encoded, control: `[data-open="remove"]`,
-			path: "opt-outs/remove", form: url.Values{"phone": {number}, "confirmation": {number}}, roles: guards},
+			path: "opt-outs/remove", form: url.Values{"phone": {number}, "confirmation": {number}, "reason": {"x"}},
+			roles: guards},
 		{name: "create a contact", page: "contacts/new", control: "form[method=post]", path: "contacts/new",
 			form: url.Values{"phone": {"+14155550178"}}, roles: all},
 		{name: "create an agent", page: "agents/new", control: "form[method=post]", path: "agents/new",
 			form: url.Values{"name": {"x"}}, roles: builders},
 		{name: "delete an agent", page: "agents/" + a.AgentID, control: `[data-open="delete"]`,
-			path: "agents/" + a.AgentID + "/delete", form: url.Values{"confirmation": {"Ada"}}, roles: builders},
+			path: "agents/" + a.AgentID + "/delete", form: url.Values{"confirmation": {"Ada"}, "reason": {"x"}},
+			roles: builders},
 		{name: "add a number", page: "numbers", control: "#add", path: "numbers",
 			form: url.Values{"phone_e164": {"+14155550141"}, "agent_id": {a.AgentID}}},
 		{name: "change the calling hours", page: "calling-hours", control: "#edit", path: "calling-hours",
 			form: url.Values{"start": {"08:00"}, "end": {"20:00"}, "timezone": {"recipient"}, "was": {hours}}},
 		{name: "top up", page: "wallet", control: `[data-open="top-up"]`, path: "wallet/transactions",
-			form: url.Values{"amount": {"1"}, "confirmation": {"1"}, "key": {"k"}}},
+			form: url.Values{"amount": {"1"}, "confirmation": {"1"}, "key": {"k"}, "reason": {"x"}}},
 		{name: "create a key", page: "integrations/api-keys", control: `form[action$="/api-keys"]`,
 			path: "integrations/api-keys", form: url.Values{"name": {"x"}, "access": {"read"}}, roles: builders},
 		{name: "add an endpoint", page: "webhooks/new", control: "form[method=post]", path: "webhooks/new",
@@ -100,7 +102,7 @@ func TestRoles_ForbiddenActionsAreHiddenAndRefused(t *testing.T) {
 					sharedstack.Equal(t, "status of: "+action.name, status, 403)
 				}
 			}
-			for _, page := range []string{"overview", "workspaces", "trunks", "people", "emergency"} {
+			for _, page := range []string{"overview", "workspaces", "trunks", "people", "invitations", "emergency"} {
 				status := b.status(t, "GET", "/operator/"+page, nil)
 				sharedstack.Equal(t, "status of the operators' page "+page, status, 403)
 			}

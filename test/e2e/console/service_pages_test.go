@@ -66,7 +66,7 @@ func TestWebhooks_EndpointIsAddedTestedPausedAndDeleted(t *testing.T) {
 	b.run(t, chromedp.Click("#content a.button"))
 	b.await(t, `document.querySelector("#delete")`)
 	b.run(t, chromedp.Click(`[data-open="delete"]`), chromedp.SendKeys("#confirmation", "Orders <b>"),
-		chromedp.Click(`#delete [data-kind="danger"]`))
+		chromedp.SendKeys("#delete-reason", "Moved"), chromedp.Click(`#delete [data-kind="danger"]`))
 	b.await(t, `document.querySelector("#content").innerText.includes("The endpoint was deleted.")`)
 }
 

@@ -211,6 +211,8 @@ func TestOptOuts_WorkByKeyboard(t *testing.T) {
 	b.run(t, chromedp.KeyEvent(kb.Enter))
 	b.await(t, `document.activeElement.id === "confirmation"`)
 	b.run(t, chromedp.KeyEvent(number))
+	b.tabTo(t, "#remove-reason")
+	b.run(t, chromedp.KeyEvent("Agreed again"))
 	b.tabTo(t, `#remove [data-kind="danger"]`)
 	b.run(t, chromedp.KeyEvent(kb.Enter))
 	b.shows(t, "#content", "The opt-out was removed.")

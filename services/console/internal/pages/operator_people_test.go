@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -78,4 +79,40 @@ func TestPeople_OperatorRoleIsRemovedOnlyIfTheNameWasTyped(t *testing.T) {
 	if sent := s.sent(personPath + "/operator"); len(sent) != 1 || sent[0].Method != http.MethodDelete {
 		t.Errorf("removals = %v, want one DELETE", sent)
 	}
+}
+
+func TestInvitations_OfOperatorsAreListedAndWithdrawn(t *testing.T) {
+	t.Parallel()
+	const path, accepted, recovery = "/console/v1/operator-invitations", "01a218cb-00ad-7433-a772-00000000000a",
+		"01a218cb-00ad-7433-a772-00000000000b"
+	s := newSite(t, gateway.Operator)
+	invitation := func(id string, members map[string]any) map[string]any {
+		made := map[string]any{"id": id, "role": "operator", "invited_by": "local <b>", "created_at": updatedAt,
+			"expires_at": "2099-06-04T09:00:00.000Z", "accepted_at": nil, "person_id": nil}
+		maps.Copy(made, members)
+		return made
+	}
+	s.set("GET "+path, map[string]any{"data": []any{invitation(agentID, nil),
+		invitation(accepted, map[string]any{"accepted_at": updatedAt}),
+		invitation(recovery, map[string]any{"role": nil, "person_id": workspaceID, "expires_at": updatedAt})},
+		"has_more": true})
+	w := s.get("/operator/invitations")
+	wantStatus(t, w, http.StatusOK)
+	for _, want := range []string{"Open", "Accepted", "Expired", "local &lt;b&gt;", `href="/operator/people/` + workspaceID,
+		"starting_after=" + recovery, "/operator/invitations/" + agentID + "/withdraw"} {
+		wantBody(t, w, want)
+	}
+	if strings.Contains(w.Body.String(), accepted+"/withdraw") {
+		t.Error("the page offers to withdraw an accepted invitation")
+	}
+	page := "/operator/invitations/" + agentID + "/withdraw"
+	wantHeader(t, s.submit(page, url.Values{}), "Location", "/operator/invitations?done=not_confirmed")
+	wantEqual(t, "withdrawals without a reason", s.sentBy("DELETE", path+"/"+agentID), 0)
+	wantHeader(t, s.submit(page, url.Values{"reason": {"Wrong person"}}), "Location",
+		"/operator/invitations?done=invitation_withdrawn")
+	sent := s.sent(path + "/" + agentID)
+	if len(sent) != 1 {
+		t.Fatalf("withdrawals = %d, want 1", len(sent))
+	}
+	wantEqual(t, "reason", sent[0].Header.Get("Ringfence-Reason"), "Wrong person")
 }

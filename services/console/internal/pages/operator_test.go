@@ -99,7 +99,8 @@ func TestOperatorPages_AreForbiddenToMembers(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/people", "/people/" + agentID, "/people/" + agentID + "/sessions",
-		"/people/" + agentID + "/operator", "/people/" + agentID + "/recovery", "/operator-invitations"} {
+		"/people/" + agentID + "/operator", "/people/" + agentID + "/recovery", "/operator-invitations",
+		"/operator-invitations/" + agentID} {
 		for _, method := range []string{"GET", "DELETE", "POST"} {
 			s.set(method+" /console/v1"+path, refusal{status: 403, code: "forbidden"})
 		}
@@ -111,9 +112,9 @@ func TestOperatorPages_AreForbiddenToMembers(t *testing.T) {
 		}
 		var form url.Values
 		if method == http.MethodPost {
-			form = url.Values{"scope": {"everything"}, "state": {"paused"}, "confirmation": {"PAUSE"}}
+			form = url.Values{"scope": {"everything"}, "state": {"paused"}, "confirmation": {"PAUSE"}, "reason": {"x"}}
 		}
-		path = strings.NewReplacer("{id}", agentID, "{trunk}", agentID, "{person}", agentID).Replace(path)
+		path = strings.NewReplacer("{id}", agentID, "{trunk}", agentID, "{person}", agentID, "{invitation}", agentID).Replace(path)
 		if w := s.do(s.request(method, path, form)); w.Code != http.StatusForbidden {
 			t.Errorf("%s = %d for an owner, want 403", route.pattern, w.Code)
 		}

@@ -13,6 +13,8 @@ func (s *Server) peopleRoutes() []route {
 	return []route{
 		{"GET /operator/people", showPeople},
 		{"POST /operator/people/invite", inviteOperator},
+		{"GET /operator/invitations", showInvitations},
+		{"POST /operator/invitations/{invitation}/withdraw", withdrawInvitation},
 		{"GET /operator/people/{person}", showPerson},
 		{"POST /operator/people/{person}/sign-out", signOutPerson},
 		{"POST /operator/people/{person}/recovery", recoverPerson},
@@ -58,9 +60,45 @@ func showPeople(v *visit) (view, error) {
 }
 
 func inviteOperator(v *visit) (view, error) {
-	made, err := gateway.Post[newInvitation](v.r.Context(), v.Session, "/console/v1/operator-invitations", nil)
+	made, err := gateway.Post[newInvitation](v.r.Context(), v.Session, operatorInvitations, nil)
 	return view{template: "person_link", title: "people.invited", nav: "people",
-		data: v.linkOf(made, "/operator/people", "people.invited.lead")}, err
+		data: v.linkOf(made, invitationsPage, "people.invited.lead")}, err
+}
+
+const (
+	operatorInvitations = "/console/v1/operator-invitations"
+	invitationsPage     = "/operator/invitations"
+)
+
+// operatorInvitation is an invitation to become an operator. If PersonID is set, it is the link with
+// which this person registers a new passkey.
+type operatorInvitation struct {
+	sentInvitation
+	PersonID *uuid.UUID `json:"person_id"`
+}
+
+// Open reports whether the link is still accepted.
+func (i operatorInvitation) Open() bool { return i.AcceptedAt == nil && !i.Expired() }
+
+func showInvitations(v *visit) (view, error) {
+	var data struct {
+		gateway.Page[operatorInvitation]
+		Last string
+	}
+	err := concurrently(read(v, &data.Page, operatorInvitations, v.listQuery()))
+	data.Last = lastID(data.Page, func(i operatorInvitation) uuid.UUID { return i.ID })
+	return view{template: "operator_invitations", title: "people.invitations", nav: "people", data: data}, err
+}
+
+func withdrawInvitation(v *visit) (view, error) {
+	id, err := uuid.Parse(v.r.PathValue("invitation"))
+	if err != nil {
+		return view{}, errNotFound
+	}
+	if !v.giveReason() {
+		return view{redirect: invitationsPage, done: "not_confirmed"}, nil
+	}
+	return view{redirect: invitationsPage, done: "invitation_withdrawn"}, v.remove(operatorInvitations + "/" + id.String())
 }
 
 type personData struct {
