@@ -128,6 +128,7 @@ func operatorProbes(s *otherWorkspace) []probe {
 		{"GET /agents/{agent_id}", "id", "/agents/{x}", "", "", s.agent, unknownID()},
 		{"GET /agents", "cursor", "/agents?starting_after={x}", "", "", s.agent, unknownID()},
 		{"GET /agents/{agent_id}/dialing", "id", "/agents/{x}/dialing", "", "", s.agent, unknownID()},
+		{"GET /agents/{agent_id}/opening", "id", "/agents/{x}/opening", "", "", s.agent, unknownID()},
 		{"GET /numbers/{number_id}", "id", "/numbers/{x}", "", "", s.inbound, unknownID()},
 		{"GET /numbers", "cursor", "/numbers?starting_after={x}", "", "", s.inbound, unknownID()},
 		{"GET /wallet/transactions/{transaction_id}", "id", "/wallet/transactions/{x}", "", "", s.transaction, unknownID()},

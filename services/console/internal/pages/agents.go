@@ -92,11 +92,23 @@ type agentFormData struct {
 	Fault                 *fault
 	Dialing               openapi.Dialing
 	Retiring              []retiringModel
+	// Opening is what a person hears first. It is nil if it cannot be read.
+	Opening               *agentOpening
 	Key                   *agentKey
 	KeyFault              *fault
 	// Versions are the newest changes of the agent. MoreVersions is true if there are older ones.
 	Versions     []agentVersion
 	MoreVersions bool
+}
+
+// agentOpening is what a person hears first in a call of an agent.
+type agentOpening struct {
+	SpokenBy   string `json:"spoken_by"`
+	Language   string `json:"language"`
+	Text       string `json:"text"`
+	Translated bool   `json:"translated"`
+	Recorded   bool   `json:"recorded"`
+	Greeting   string `json:"greeting"`
 }
 
 // agentKey is whether an agent has a key for its own model or its own server.
@@ -198,6 +210,7 @@ func (v *visit) showAgent(change func(*agentFormData)) (view, error) {
 	reads := []func() error{
 		readTagged(v, &agent, &data.Version, v.admin("/agents/%s", id)),
 		optional(v, &data.Dialing, v.admin("/agents/%s/dialing", id), nil),
+		optional(v, &data.Opening, v.admin("/agents/%s/opening", id), nil),
 	}
 	if v.can("listen") {
 		reads = append(reads, v.readVersions(&data, id))

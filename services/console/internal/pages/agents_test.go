@@ -77,6 +77,42 @@ func TestAgent_ViewersSeeMaskedSettingsWithoutAForm(t *testing.T) {
 	}
 }
 
+func TestAgent_ShowsWhatThePersonHearsFirst(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		opening map[string]any
+		want    []string
+	}{
+		"translated": {map[string]any{"spoken_by": "model", "language": "tlh", "text": "Hello <b>, call +14155550199.",
+			"translated": true}, []string{"Hello &lt;b&gt;, call +141••••••99.", "The model translates the text into tlh.",
+			"The calls are not recorded.", `<blockquote lang="en">`}},
+		"recorded": {map[string]any{"spoken_by": "media_server", "language": "de", "text": "Hallo.", "recorded": true,
+			"greeting": "Guten Tag, {{name}}"}, []string{`<blockquote lang="de">Hallo.`, "Your own server receives this text",
+			"the text contains the notice", "Guten Tag, {{name}}"}},
+		"turned off": {map[string]any{"spoken_by": "model", "language": "en"}, []string{"the disclosure is turned off"}},
+		"scripted":   {map[string]any{"spoken_by": "none", "language": "en"}, []string{"plays tones"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, gateway.Viewer)
+			setAgent(s)
+			s.set("GET "+agentPath+"/opening", tt.opening)
+			w := s.get(agentPage)
+			for _, want := range tt.want {
+				wantBody(t, w, want)
+			}
+		})
+	}
+	s := newSite(t, gateway.Viewer)
+	setAgent(s)
+	s.set("GET "+agentPath+"/opening", refusal{status: 503, code: "unavailable"})
+	w := s.get(agentPage)
+	wantStatus(t, w, http.StatusOK)
+	if strings.Contains(w.Body.String(), `id="opening"`) {
+		t.Error("the page shows first words that it could not read")
+	}
+}
+
 func TestAgent_RemovedSettingsAreSentAsNull(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Developer)

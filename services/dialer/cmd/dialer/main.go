@@ -133,8 +133,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		return nil, err
 	}
 	api, err := httpapi.New(st, known.trunks, reports, store.NewTraces(pool, cfg.InstanceLease), known.keys,
-		httpapi.Recordings{Files: recordings.files, Links: recordings.links}, trunk.healthCheck, recoverer.Wake, relay,
-		keys, tel)
+		httpapi.Recordings{Enabled: recordings.recorder != nil, Files: recordings.files, Links: recordings.links},
+		trunk.healthCheck, recoverer.Wake, relay, keys, tel)
 	if err != nil {
 		return nil, err
 	}

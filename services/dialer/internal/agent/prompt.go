@@ -32,7 +32,7 @@ func Instructions(spec Spec) string {
 	var b strings.Builder
 	b.WriteString(fillPlaceholders(s.Instructions, variables, "“", "”"))
 	b.WriteString("\n\n# On the telephone\nYou are talking on the telephone. ")
-	fmt.Fprintf(&b, "Speak the language %q unless the person speaks another. ", language(s))
+	fmt.Fprintf(&b, "Speak the language %q unless the person speaks another. ", s.LanguageOrDefault())
 	zone := spec.Zone
 	if zone == nil {
 		zone = time.UTC
@@ -70,7 +70,8 @@ func Instructions(spec Spec) string {
 	return b.String()
 }
 
-func language(s Settings) string {
+// LanguageOrDefault returns the language that the agent speaks.
+func (s Settings) LanguageOrDefault() string {
 	if s.Language == "" {
 		return "en"
 	}
@@ -163,7 +164,7 @@ func SayExactly(text string, inLanguage bool, s Settings) string {
 	quoted, _ := json.Marshal(text)
 	how := "Say exactly the following, word for word, and nothing else"
 	if !inLanguage {
-		how = fmt.Sprintf("Say the following, translated into the language %q, and nothing else", language(s))
+		how = fmt.Sprintf("Say the following, translated into the language %q, and nothing else", s.LanguageOrDefault())
 	}
 	return how + ": " + string(quoted)
 }

@@ -15,6 +15,8 @@ import (
 
 // Recordings serves recordings from a local directory. The zero value serves none.
 type Recordings struct {
+	// Enabled is true if the service can record calls.
+	Enabled bool
 	Files *recordings.Directory
 	Links *recordingstore.Links
 }

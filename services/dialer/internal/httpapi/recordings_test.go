@@ -32,7 +32,7 @@ func emptyRecordings(t testing.TB) httpapi.Recordings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return httpapi.Recordings{Files: files, Links: links}
+	return httpapi.Recordings{Enabled: true, Files: files, Links: links}
 }
 
 // fetch sends the request that the gateway sends for a client with a link.

@@ -85,6 +85,8 @@ func New(
 		r.Get("/", httpserver.Handle(api.readAgentKey))
 		r.Delete("/", httpserver.Handle(api.removeAgentKey))
 	})
+	router.With(keys.RequireOperator).Get("/admin/v1/workspaces/{id}/agents/{agent_id}/opening",
+		httpserver.Handle(api.readOpening))
 	router.With(keys.RequireOperator).Get("/admin/v1/dialer", httpserver.Handle(api.readDialer))
 	router.Route("/admin/v1/trunks", func(r chi.Router) {
 		r.Use(keys.RequireOperator)

@@ -173,6 +173,34 @@ type ConversationInputs struct {
 	Recorded bool
 }
 
+const openingOfAgent = `
+SELECT coalesce(a.settings, '{}')::text AS settings, EXISTS (
+	SELECT FROM workspaces w WHERE w.workspace_id = a.workspace_id AND w.recordings) AS recorded
+FROM agents a WHERE a.agent_id = @id AND a.workspace_id = @workspace_id AND NOT a.deleted`
+
+// AgentOpening decides what a person hears first in a call of an agent. Settings is a JSON object.
+// Recorded reports that the workspace records its calls.
+type AgentOpening struct {
+	Settings []byte
+	Recorded bool
+}
+
+// AgentOpening returns the settings for the first words of an agent. It returns pg.ErrNotFound if
+// the workspace has no such agent.
+func (s *Store) AgentOpening(ctx context.Context, workspaceID, agentID uuid.UUID) (o AgentOpening, err error) {
+	var settings string
+	args := pg.Args{"id": agentID, "workspace_id": workspaceID}
+	err = s.pool.QueryRow(ctx, openingOfAgent, args).Scan(&settings, &o.Recorded)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return o, pg.ErrNotFound
+	}
+	if err != nil {
+		return o, fmt.Errorf("read the opening of agent %s: %w", agentID, err)
+	}
+	o.Settings = []byte(settings)
+	return o, nil
+}
+
 const workspaceOfCall = `
 SELECT w.workspace_id, w.version, w.status, w.api_enabled, w.max_live_calls, w.calls_per_second, w.destinations, w.test
 FROM calls c JOIN workspaces w ON w.workspace_id = c.workspace_id WHERE c.call_id = @call_id`

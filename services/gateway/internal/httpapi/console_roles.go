@@ -193,6 +193,7 @@ func workspaceRules() []rule {
 		{methods: on("GET"), template: base + "/dialing", roles: members()},
 		{methods: on("PUT"), template: base + "/dialing"}, // members of the workspace use /v1/dialing instead
 		{methods: on("GET"), template: base + "/agents/{agent_id}/dialing", roles: members()},
+		{methods: on("GET"), template: base + "/agents/{agent_id}/opening", roles: members()},
 		{methods: on("PUT"), template: base + "/agents/{agent_id}/dialing", roles: listeners()},
 		{methods: on("POST"), template: base + "/call-requests/{call_request_id}/cancel", roles: listeners()},
 		{methods: on("GET"), template: base + "/call-requests/{call_request_id}/timeline", roles: members()},

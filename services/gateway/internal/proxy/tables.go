@@ -82,6 +82,7 @@ func Admin() Table {
 		{Template: base + "agents", Owner: Calls},
 		{Template: base + "agents/{agent_id}", Owner: Calls},
 		{Template: base + "agents/{agent_id}/dialing", Owner: Dialer},
+		{Template: base + "agents/{agent_id}/opening", Owner: Dialer},
 		{Template: base + "agents/*", Owner: Calls},
 		{Template: base + "dialing", Owner: Dialer},
 		{Template: base + "hangup", Owner: Dialer},
