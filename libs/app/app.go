@@ -83,6 +83,7 @@ type Runtime struct {
 
 	name      string
 	config    Config
+	inbox     *inbox.Consumer // nil before Consumer was called
 	patient   bool
 	workLimit time.Duration
 }
@@ -91,14 +92,17 @@ type Runtime struct {
 // SIGINT) ends that work (service.RunPatiently).
 func (rt *Runtime) FinishWork(limit time.Duration) { rt.patient, rt.workLimit = true, limit }
 
-// HTTP returns the part that serves a handler on HTTP_ADDR.
+// HTTP returns the part that serves a handler on HTTP_ADDR, and the routes of the parked records.
 func (rt *Runtime) HTTP(handler http.Handler) service.Part {
-	return service.Part{Name: "http", Run: (&httpserver.Server{Addr: rt.config.HTTP.Addr, Handler: handler}).Run}
+	server := &httpserver.Server{Addr: rt.config.HTTP.Addr, Handler: rt.serveParked(handler)}
+	return service.Part{Name: "http", Run: server.Run}
 }
 
-// Consumer returns the part that reads records from Kafka and passes them to the handlers.
+// Consumer returns the part that reads records from Kafka and passes them to the handlers. A service
+// calls it once, in Start.
 func (rt *Runtime) Consumer(handlers inbox.Handlers) service.Part {
-	return service.Part{Name: "consumer", Run: rt.consumer(handlers).Run}
+	rt.inbox = rt.consumer(handlers)
+	return service.Part{Name: "consumer", Run: rt.inbox.Run}
 }
 
 func (rt *Runtime) consumer(handlers inbox.Handlers) *inbox.Consumer {

@@ -33,18 +33,50 @@ const dlqTimeout = 5 * time.Second
 // record also deletes its row in dead_letters. It returns at the first error that does not skip or
 // park the record.
 func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
+	return c.replay(ctx, replayScope{topic: topic})
+}
+
+const keyOfParked = `
+SELECT key FROM dead_letters WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
+
+// ReplayRecord does what Replay does, for one parked record and the other parked records of its key,
+// which must be applied in order. It returns pg.ErrNotFound if the record is not parked.
+func (c *Consumer) ReplayRecord(ctx context.Context, topic string, eventID uuid.UUID) (applied, parked int, err error) {
+	args := pgx.NamedArgs{"consumer": c.name, "topic": topic, "event_id": eventID}
+	var key []byte
+	err = c.pool.QueryRow(ctx, keyOfParked, args).Scan(&key)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, 0, pg.ErrNotFound
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the key of parked record %s: %w", eventID, err)
+	}
+	return c.replay(ctx, replayScope{topic: topic, oneKey: true, key: string(key)})
+}
+
+// replayScope selects parked records of a topic: all records, or those of one key.
+type replayScope struct {
+	topic  string
+	oneKey bool
+	key    string
+}
+
+func (s replayScope) contains(key string) bool { return !s.oneKey || key == s.key }
+
+func (c *Consumer) replay(ctx context.Context, scope replayScope) (applied, parked int, err error) {
+	topic := scope.topic
 	if c.handlers[topic] == nil {
 		return 0, 0, fmt.Errorf("%s does not read topic %s", c.name, topic)
 	}
 	for deadline := time.Now().Add(dlqTimeout); ; {
-		parked, err = c.countParked(ctx, topic)
+		parked, err = c.countParked(ctx, scope)
 		if err != nil || parked == 0 {
 			return applied, parked, err
 		}
-		n, refused, err := c.replayOnce(ctx, topic)
+		n, refused, err := c.replayOnce(ctx, scope)
 		applied += n
 		if err != nil {
-			left, _ := c.countParked(ctx, topic)
+			left, _ := c.countParked(ctx, scope)
 			return applied, left, err
 		}
 		if n > 0 {
@@ -65,17 +97,21 @@ func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked in
 	}
 }
 
-const countParked = `SELECT count(*) FROM dead_letters WHERE consumer = $1 AND topic = $2`
+const countParked = `
+SELECT count(*) FROM dead_letters
+WHERE consumer = @consumer AND topic = @topic AND (NOT @one_key OR key_hash = sha256(@key::bytea))`
 
-func (c *Consumer) countParked(ctx context.Context, topic string) (n int, err error) {
-	if err := c.pool.QueryRow(ctx, countParked, c.name, topic).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count parked records of %s: %w", topic, err)
+func (c *Consumer) countParked(ctx context.Context, scope replayScope) (n int, err error) {
+	args := pgx.NamedArgs{"consumer": c.name, "topic": scope.topic, "one_key": scope.oneKey, "key": []byte(scope.key)}
+	if err := c.pool.QueryRow(ctx, countParked, args).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count parked records of %s: %w", scope.topic, err)
 	}
 	return n, nil
 }
 
 // replayOnce reads the DLQ from its start to its current end.
-func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refused int, err error) {
+func (c *Consumer) replayOnce(ctx context.Context, scope replayScope) (applied, refused int, err error) {
+	topic := scope.topic
 	client, err := kafka.NewClient(c.cfg, c.name+"-replay", nil)
 	if err != nil {
 		return 0, 0, err
@@ -96,7 +132,7 @@ func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refus
 	}
 	defer client.Close()
 
-	r := &replay{consumer: c, topic: topic, blockedKeys: map[string]bool{}, refused: map[uuid.UUID]bool{}}
+	r := &replay{consumer: c, topic: topic, scope: scope, blockedKeys: map[string]bool{}, refused: map[uuid.UUID]bool{}}
 	for len(ahead) > 0 {
 		fetches := client.PollFetches(ctx)
 		if ctx.Err() != nil {
@@ -148,6 +184,7 @@ func unreadEnds(ctx context.Context, client *kafka.Client, topic string) (map[in
 type replay struct {
 	consumer    *Consumer
 	topic       string
+	scope       replayScope
 	applied     int
 	blockedKeys map[string]bool // keys with a record that was parked again; their later records are not tried
 	refused     map[uuid.UUID]bool
@@ -167,6 +204,9 @@ func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 	letter, _ := kafka.Read(wire) // the header dlq_event_id contains the id, so a missing ce_id is ignored
 	if id, err := uuid.Parse(letter.Headers[headerDLQEventID]); err == nil {
 		letter.EventID = id
+	}
+	if !r.scope.contains(letter.Key) {
+		return nil
 	}
 	if r.blockedKeys[letter.Key] {
 		r.refused[letter.EventID] = true
@@ -261,27 +301,49 @@ WHERE consumer = @consumer
 ORDER BY topic, parked_at, event_id
 LIMIT @most`
 
-type parkedRecord struct {
+// ParkedRecord is a record that the consumer could not apply.
+type ParkedRecord struct {
 	Topic    string    `json:"topic"`
 	ParkedAt time.Time `json:"parked_at"`
 	EventID  uuid.UUID `json:"event_id"`
 	Key      string    `json:"key"`
-	Error    string    `json:"error"`
+	// Error is the reason, at the time at which the record was parked.
+	Error string `json:"error"`
 }
 
-func (c *Consumer) list(ctx context.Context, out io.Writer) error {
-	rows, err := c.pool.Query(ctx, listParked, pgx.NamedArgs{"consumer": c.name, "most": listedParked})
+const newestParked = `
+SELECT topic, event_id, key, error, parked_at
+FROM dead_letters
+WHERE consumer = @consumer
+ORDER BY parked_at DESC, event_id
+LIMIT @most`
+
+// Parked returns at most the given number of parked records, the newest first.
+func (c *Consumer) Parked(ctx context.Context, most int) ([]ParkedRecord, error) {
+	return c.queryParked(ctx, newestParked, most)
+}
+
+func (c *Consumer) queryParked(ctx context.Context, query string, most int) ([]ParkedRecord, error) {
+	rows, err := c.pool.Query(ctx, query, pgx.NamedArgs{"consumer": c.name, "most": most})
 	if err != nil {
-		return fmt.Errorf("list parked records: %w", err)
+		return nil, fmt.Errorf("list parked records: %w", err)
 	}
-	found, err := pgx.AppendRows([]parkedRecord{}, rows, func(row pgx.CollectableRow) (p parkedRecord, err error) {
+	found, err := pgx.AppendRows([]ParkedRecord{}, rows, func(row pgx.CollectableRow) (p ParkedRecord, err error) {
 		var key []byte
 		err = row.Scan(&p.Topic, &p.EventID, &key, &p.Error, &p.ParkedAt)
 		p.Key, p.ParkedAt = string(key), p.ParkedAt.UTC()
 		return p, err
 	})
 	if err != nil {
-		return fmt.Errorf("list parked records: %w", err)
+		return nil, fmt.Errorf("list parked records: %w", err)
+	}
+	return found, nil
+}
+
+func (c *Consumer) list(ctx context.Context, out io.Writer) error {
+	found, err := c.queryParked(ctx, listParked, listedParked)
+	if err != nil {
+		return err
 	}
 	if service.Scripted(ctx) {
 		return json.NewEncoder(out).Encode(found)

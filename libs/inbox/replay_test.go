@@ -3,10 +3,14 @@ package inbox_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"regexp"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
 	frame "ringfence.dev/libs/service"
 )
 
@@ -57,8 +61,67 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3, 4)
 }
 
-// A dead letter can be replayed late. So the id of a replayed record must be kept longer than the
-// other ids of its day.
+// A record is replayed with the other records of its key, and without the records of other keys.
+func TestReplayRecord_AppliesTheRecordsOfOneKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.relay()
+	b.failWith(func(_ kafka.Record, value int64) error {
+		if value == 2 || value == 50 {
+			return kafka.Parkf("newer than this build")
+		}
+		return nil
+	})
+	b.run(b.pool)
+	b.produce(record("a", 1), record("a", 2), record("a", 3), record("b", 50))
+	b.eventually("three records are parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 3 })
+	consumer := b.consumer(b.pool)
+	found, err := consumer.Parked(t.Context(), 2)
+	if err != nil {
+		t.Fatalf("Parked: %v", err)
+	}
+	if len(found) != 2 {
+		t.Fatalf("parked records = %d, want the newest 2", len(found))
+	}
+	var id uuid.UUID
+	err = b.pool.QueryRow(t.Context(), "SELECT event_id FROM dead_letters WHERE key = 'a' ORDER BY parked_at, event_id LIMIT 1").
+		Scan(&id)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	applied, parked, err := consumer.ReplayRecord(t.Context(), topic.Name, id)
+	if err != nil {
+		t.Fatalf("ReplayRecord with the same build: %v", err)
+	}
+	if applied != 0 {
+		t.Errorf("applied by the same build = %d, want 0", applied)
+	}
+	if parked != 2 {
+		t.Errorf("parked after the same build = %d, want 2", parked)
+	}
+	b.failWith(nil)
+	applied, parked, err = consumer.ReplayRecord(t.Context(), topic.Name, id)
+	if err != nil {
+		t.Fatalf("ReplayRecord: %v", err)
+	}
+	if applied != 2 {
+		t.Errorf("applied = %d, want 2", applied)
+	}
+	if parked != 0 {
+		t.Errorf("still parked = %d, want 0", parked)
+	}
+	b.wantEffects("a", 1, 2, 3)
+	if got := b.count("SELECT count(*) FROM dead_letters WHERE key = 'b'"); got != 1 {
+		t.Errorf("parked records of the other key = %d, want 1", got)
+	}
+	if _, _, err := consumer.ReplayRecord(t.Context(), topic.Name, id); !errors.Is(err, pg.ErrNotFound) {
+		t.Errorf("ReplayRecord of an applied record = %v, want ErrNotFound", err)
+	}
+}
+
+// The id of a replayed record is kept longer than the other ids of its day, because a dead letter
+// can be replayed later.
 func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

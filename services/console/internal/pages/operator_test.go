@@ -91,7 +91,8 @@ func TestOperatorPages_ExplainAStateThatIsEmpty(t *testing.T) {
 func TestOperatorPages_AreForbiddenToMembers(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
-	for _, path := range []string{"/dialer", "/dialing", "/services", "/audit", "/workspaces", "/workspaces/" + agentID,
+	for _, path := range []string{"/dialer", "/dialing", "/services", "/parked-records",
+		"/parked-records/" + agentID + "/replay", "/audit", "/workspaces", "/workspaces/" + agentID,
 		"/workspaces/" + agentID + "/rates", "/workspaces/" + agentID + "/wallet",
 		"/trunks", "/trunks/" + agentID, "/trunks/" + agentID + "/dialing", "/trunks/" + agentID + "/check"} {
 		for _, method := range []string{"GET", "PUT", "POST", "PATCH"} {
@@ -114,7 +115,8 @@ func TestOperatorPages_AreForbiddenToMembers(t *testing.T) {
 		if method == http.MethodPost {
 			form = url.Values{"scope": {"everything"}, "state": {"paused"}, "confirmation": {"PAUSE"}, "reason": {"x"}}
 		}
-		path = strings.NewReplacer("{id}", agentID, "{trunk}", agentID, "{person}", agentID, "{invitation}", agentID).Replace(path)
+		path = strings.NewReplacer("{id}", agentID, "{trunk}", agentID, "{person}", agentID, "{invitation}", agentID,
+			"{event}", agentID).Replace(path)
 		if w := s.do(s.request(method, path, form)); w.Code != http.StatusForbidden {
 			t.Errorf("%s = %d for an owner, want 403", route.pattern, w.Code)
 		}

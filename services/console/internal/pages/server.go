@@ -54,6 +54,7 @@ func (s *Server) routes() []route {
 		s.trunkRoutes(),
 		s.workspaceAdminRoutes(),
 		s.peopleRoutes(),
+		s.parkedRoutes(),
 		s.agentRoutes(),
 		s.numberRoutes(),
 		s.whyRoutes(),

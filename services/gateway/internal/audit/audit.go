@@ -80,7 +80,8 @@ type Entry struct {
 // with a session can give a reason for all changes.
 func TakesReason(action string) bool {
 	switch action {
-	case "call.hangup", "workspace.hangup", "opt_out.delete", "contact.erase", "workspace.update":
+	case "call.hangup", "workspace.hangup", "opt_out.delete", "contact.erase", "workspace.update",
+		"parked_record.replay":
 		return true
 	}
 	return false

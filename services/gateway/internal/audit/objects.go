@@ -84,6 +84,8 @@ var actions = map[string]string{
 	"POST " + subscriptionPath + "/deliveries/{delivery_id}/replay": "webhook_delivery.replay",
 	"POST " + subscriptionPath + "/deliveries/{delivery_id}/resend": "webhook_delivery.resend",
 
+	"POST /admin/v1/parked-records/{event_id}/replay": "parked_record.replay",
+
 	"PUT /admin/v1/dialing":                   "dialing.update",
 	"PUT /admin/v1/trunks/{trunk_id}/dialing": "dialing.update",
 	"POST /admin/v1/trunks/{trunk_id}/check":  "trunk.check",

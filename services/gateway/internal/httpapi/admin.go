@@ -75,6 +75,8 @@ func (a *Admin) addRoutes(router chi.Router) {
 		admin.Delete("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.revokeKey))
 		admin.Get("/workspaces/{id}/call-requests/{request_id}/timeline", httpserver.Handle(a.readTimeline))
 		admin.Get("/workspaces/{id}/audit", httpserver.Handle(a.listWorkspaceAudit))
+		admin.Get("/parked-records", httpserver.Handle(a.listParked))
+		admin.Post("/parked-records/{event_id}/replay", httpserver.Handle(a.replayParked))
 		admin.Get("/services", httpserver.Handle(a.ready.listServices))
 		admin.Get("/audit", httpserver.Handle(a.listAudit))
 		admin.Get("/audit/{entry_id}", httpserver.Handle(a.readAudit))

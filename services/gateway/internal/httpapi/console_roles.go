@@ -259,6 +259,8 @@ func systemRules() []rule {
 	rules := []rule{
 		{methods: on("GET POST"), template: base + "/workspaces"},
 		{methods: on("GET"), template: base + "/services"},
+		{methods: on("GET"), template: base + "/parked-records"},
+		{methods: on("POST"), template: base + "/parked-records/{event_id}/replay"},
 		{methods: on("GET"), template: base + "/audit"},
 		{methods: on("GET"), template: base + "/audit/{entry_id}"},
 		{methods: on("GET"), template: base + "/dialer"},

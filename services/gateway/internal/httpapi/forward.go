@@ -32,10 +32,7 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 // proxiedForAll forwards requests that belong to no workspace. These are the requests about trunks
 // and about the dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
-	act := actorOf(r)
-	caller := serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator,
-		PersonName: act.personName()}
-	return a.forwardRequest(w, r, caller)
+	return a.forwardRequest(w, r, actorOf(r).systemCaller())
 }
 
 // forwardRequest sends the request to the service that owns the route. For a change, the gateway

@@ -16,6 +16,9 @@ const (
 	Webhooks = "webhook-dispatcher"
 )
 
+// Owners returns the services that the gateway forwards requests to.
+func Owners() []string { return []string{Wallet, Calls, Contacts, Dialer, Webhooks} }
+
 // Route is a path template and the service that owns the matching paths.
 type Route struct {
 	// Template contains {name} for one segment of the path. A * at the end of Template matches one
