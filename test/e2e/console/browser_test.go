@@ -93,10 +93,14 @@ type tab struct {
 	bytes  float64  // received since the last visit
 }
 
-// newTab opens a tab without a session.
+// newTab opens a tab without a session, for the stack that all tests share.
 func newTab(t *testing.T) *tab {
 	t.Helper()
-	s := stack(t)
+	return newTabOn(t, stack(t))
+}
+
+func newTabOn(t *testing.T, s *site) *tab {
+	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser(t), chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	b := &tab{site: s, ctx: ctx}

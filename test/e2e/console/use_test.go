@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -57,6 +58,13 @@ func (s *site) addRecording(t *testing.T, call string) {
 	if err := os.WriteFile(path, tone(), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	changed := s.exec(t, "UPDATE calls.calls SET recording_key = $1 WHERE id = $2", key, call)
+	sharedstack.Equal(t, "changed calls", changed, int64(1))
+}
+
+// exec changes the database of the stack and returns the number of changed rows.
+func (s *site) exec(t *testing.T, sql string, args ...any) int64 {
+	t.Helper()
 	var state struct {
 		Ports    map[string]int
 		Password string `json:"postgres_password"`
@@ -70,16 +78,17 @@ func (s *site) addRecording(t *testing.T, call string) {
 	}
 	address := url.URL{Scheme: "postgres", User: url.UserPassword("ringfence", state.Password),
 		Host: fmt.Sprintf("127.0.0.1:%d", state.Ports["postgres"]), Path: "ringfence"}
-	db, err := pgx.Connect(t.Context(), address.String())
+	ctx := context.WithoutCancel(t.Context()) // also for cleanups
+	db, err := pgx.Connect(ctx, address.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = db.Close(t.Context()) }()
-	changed, err := db.Exec(t.Context(), "UPDATE calls.calls SET recording_key = $1 WHERE id = $2", key, call)
+	defer func() { _ = db.Close(ctx) }()
+	changed, err := db.Exec(ctx, sql, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sharedstack.Equal(t, "changed calls", changed.RowsAffected(), int64(1))
+	return changed.RowsAffected()
 }
 
 // A click on a turn of the transcript, or on the waveform, moves the player. The browser requests
