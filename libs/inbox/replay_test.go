@@ -84,8 +84,8 @@ func TestReplayRecord_AppliesTheRecordsOfOneKey(t *testing.T) {
 		t.Fatalf("parked records = %d, want the newest 2", len(found))
 	}
 	var id uuid.UUID
-	err = b.pool.QueryRow(t.Context(), "SELECT event_id FROM dead_letters WHERE key = 'a' ORDER BY parked_at, event_id LIMIT 1").
-		Scan(&id)
+	const first = "SELECT event_id FROM dead_letters WHERE key = 'a' ORDER BY parked_at, event_id LIMIT 1"
+	err = b.pool.QueryRow(t.Context(), first).Scan(&id)
 	if err != nil {
 		t.Fatal(err)
 	}

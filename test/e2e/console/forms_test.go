@@ -1,9 +1,9 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -38,7 +38,8 @@ func (b *tab) invited(t *testing.T) string {
 	b.shows(t, "pre.code", "/invitations/rfi_")
 	b.run(t, chromedp.Click("#content a.button"))
 	b.await(t, `document.querySelector('[data-open^="withdraw-"]')`)
-	return script[string](t, b, `document.querySelector('[data-open^="withdraw-"]').dataset.open.slice("withdraw-".length)`)
+	id := script[string](t, b, `document.querySelector('[data-open^="withdraw-"]').dataset.open`)
+	return strings.TrimPrefix(id, "withdraw-")
 }
 
 // Every dialog that ends, stops or deletes something asks for a reason, in both languages.
@@ -121,15 +122,10 @@ func TestParked_RecordIsShownAndStaysParked(t *testing.T) {
 func TestAgent_ChangeOfAnotherPersonIsShown(t *testing.T) {
 	b := operatorTab(t)
 	var made struct{ ID string }
-	b.admin(t, "POST", b.path("/workspaces/{workspace}/agents"), map[string]any{"name": "Shared", "kind": "openai_realtime"}, 201,
-		&made)
+	settings := map[string]any{"name": "Shared", "kind": "openai_realtime"}
+	b.admin(t, "POST", "/workspaces/{workspace}/agents", settings, 201, &made)
 	agent := b.path("/workspaces/{workspace}/agents/" + made.ID)
-	t.Cleanup(func() {
-		_, _, err := kit.NewClient(b.AdminURL, b.AdminToken).Do(context.WithoutCancel(t.Context()), "DELETE", "/admin/v1"+agent, nil)
-		if err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { b.admin(t, "DELETE", agent, nil, 200, nil) })
 	for language, want := range map[string]string{"en": "Someone changed this in the meantime.",
 		"de": "Jemand hat dies inzwischen geändert."} {
 		b.speak(t, language)
@@ -139,7 +135,8 @@ func TestAgent_ChangeOfAnotherPersonIsShown(t *testing.T) {
 			chromedp.Submit("#name"))
 		b.shows(t, "#agent-fault", want)
 		b.screenshot(t, "agent-conflict-"+language)
-		sharedstack.Equal(t, "the entered name", script[string](t, b, `document.querySelector("#name").value`), "Mine "+language)
+		name := script[string](t, b, `document.querySelector("#name").value`)
+		sharedstack.Equal(t, "the entered name", name, "Mine "+language)
 		b.run(t, chromedp.Submit("#name"))
 		b.shows(t, "h1", "Mine "+language)
 	}

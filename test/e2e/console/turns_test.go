@@ -68,8 +68,8 @@ func sipSite(t *testing.T) *site {
 func TestLive_ShowsTheWordsOfACall(t *testing.T) {
 	s := sipSite(t)
 	var agent struct{ ID string }
-	s.admin(t, "POST", s.path("/workspaces/{workspace}/agents"), map[string]any{"name": "Ada", "kind": "openai_realtime"}, 201,
-		&agent)
+	settings := map[string]any{"name": "Ada", "kind": "openai_realtime"}
+	s.admin(t, "POST", "/workspaces/{workspace}/agents", settings, 201, &agent)
 	s.AgentID = agent.ID
 	b := newTabOn(t, s)
 	b.signIn(t, "/")
@@ -82,7 +82,7 @@ func TestLive_ShowsTheWordsOfACall(t *testing.T) {
 		b.await(t, `document.querySelector("[data-connection][data-state=open]")`)
 		script[int](t, b, axe+";0")
 		b.place(t, "+14155550123")
-		b.await(t, `document.querySelector("#live .last-turn:not([hidden])")?.innerText.startsWith(`+fmt.Sprintf("%q", by)+`)`)
+		b.await(t, fmt.Sprintf(`document.querySelector("#live .last-turn:not([hidden])")?.innerText.startsWith(%q)`, by))
 		b.await(t, `document.querySelector("#live .last-turn .said").innerText.length > 5`)
 		b.screenshot(t, "live-words-"+language)
 		for _, fault := range b.axe(t) {

@@ -88,14 +88,14 @@ type agentFormData struct {
 	// Name and Settings are the values of the form. Saved is the stored name.
 	Name, Settings, Saved string
 	// Version is the ETag of the agent.
-	Version               string
-	Fault                 *fault
-	Dialing               openapi.Dialing
-	Retiring              []retiringModel
+	Version  string
+	Fault    *fault
+	Dialing  openapi.Dialing
+	Retiring []retiringModel
 	// Opening is what a person hears first. It is nil if it cannot be read.
-	Opening               *agentOpening
-	Key                   *agentKey
-	KeyFault              *fault
+	Opening  *agentOpening
+	Key      *agentKey
+	KeyFault *fault
 	// Versions are the newest changes of the agent. MoreVersions is true if there are older ones.
 	Versions     []agentVersion
 	MoreVersions bool

@@ -69,13 +69,13 @@ func TestPeople_OperatorRoleIsRemovedOnlyIfTheNameWasTyped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setPerson(s, gateway.Operator)
-	wantHeader(t, s.submit(personPage+"/remove-operator", url.Values{"confirmation": {"Grace"}, "reason": {"x"}}), "Location",
-		personPage+"?done=not_confirmed")
+	wantHeader(t, s.submit(personPage+"/remove-operator", url.Values{"confirmation": {"Grace"}, "reason": {"x"}}),
+		"Location", personPage+"?done=not_confirmed")
 	if sent := s.sent(personPath + "/operator"); len(sent) != 0 {
 		t.Fatalf("removals without the typed name = %d, want 0", len(sent))
 	}
-	wantHeader(t, s.submit(personPage+"/remove-operator", url.Values{"confirmation": {"Grace <b>"}, "reason": {"x"}}), "Location",
-		personPage+"?done=operator_removed")
+	wantHeader(t, s.submit(personPage+"/remove-operator", url.Values{"confirmation": {"Grace <b>"}, "reason": {"x"}}),
+		"Location", personPage+"?done=operator_removed")
 	if sent := s.sent(personPath + "/operator"); len(sent) != 1 || sent[0].Method != http.MethodDelete {
 		t.Errorf("removals = %v, want one DELETE", sent)
 	}
@@ -98,8 +98,9 @@ func TestInvitations_OfOperatorsAreListedAndWithdrawn(t *testing.T) {
 		"has_more": true})
 	w := s.get("/operator/invitations")
 	wantStatus(t, w, http.StatusOK)
-	for _, want := range []string{"Open", "Accepted", "Expired", "local &lt;b&gt;", `href="/operator/people/` + workspaceID,
-		"starting_after=" + recovery, "/operator/invitations/" + agentID + "/withdraw"} {
+	for _, want := range []string{"Open", "Accepted", "Expired", "local &lt;b&gt;",
+		`href="/operator/people/` + workspaceID, "starting_after=" + recovery,
+		"/operator/invitations/" + agentID + "/withdraw"} {
 		wantBody(t, w, want)
 	}
 	if strings.Contains(w.Body.String(), accepted+"/withdraw") {

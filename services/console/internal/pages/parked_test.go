@@ -18,8 +18,8 @@ func TestParked_RecordsAreListedAndReplayed(t *testing.T) {
 			"error": "newer than <script>x", "parked_at": updatedAt}}})
 	w := s.get(parkedPage)
 	wantStatus(t, w, http.StatusOK)
-	for _, want := range []string{"dial-events.v1", "&lt;b&gt;key", "newer than &lt;script&gt;x", "did not respond: dialer",
-		"more parked records", parkedPage + "/" + agentID + "/replay"} {
+	for _, want := range []string{"dial-events.v1", "&lt;b&gt;key", "newer than &lt;script&gt;x",
+		"did not respond: dialer", "more parked records", parkedPage + "/" + agentID + "/replay"} {
 		wantBody(t, w, want)
 	}
 	if strings.Contains(w.Body.String(), "<script>x") {

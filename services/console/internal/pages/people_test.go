@@ -182,9 +182,11 @@ func TestMembers_ActionsAreSentToTheGateway(t *testing.T) {
 	w := s.post(home+"/members/"+itemID+"/role", "role", "developer")
 	wantHeader(t, w, "Location", home+"/members?done=role_changed")
 	wantEqual(t, "body", s.body(membersPath+"/"+itemID), `{"role":"developer"}`)
-	wantHeader(t, s.post(home+"/members/"+itemID+"/remove", "reason", "x"), "Location", home+"/members?done=member_removed")
+	wantHeader(t, s.post(home+"/members/"+itemID+"/remove", "reason", "x"), "Location",
+		home+"/members?done=member_removed")
 	wantEqual(t, "removals", s.sentBy("DELETE", membersPath+"/"+itemID), 1)
-	wantHeader(t, s.post(home+"/members/"+workspaceID+"/remove", "reason", "x"), "Location", "/workspaces?done=member_removed")
+	wantHeader(t, s.post(home+"/members/"+workspaceID+"/remove", "reason", "x"), "Location",
+		"/workspaces?done=member_removed")
 	s.post(home + "/members/invitations/" + itemID + "/delete")
 	wantEqual(t, "deletions", s.sentBy("DELETE", invitationsPath+"/"+itemID), 1)
 	s.set("DELETE "+membersPath+"/"+itemID, refusal{status: 409, message: "Give another person the role."})

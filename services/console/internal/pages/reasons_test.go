@@ -14,30 +14,43 @@ import (
 func TestForms_ReasonReachesTheGateway(t *testing.T) {
 	t.Parallel()
 	const base, call = "/w/" + workspaceID, "/v1/calls/" + agentID
-	named := map[string]any{"id": agentID, "name": "Ada", "prefix": "Ada", "phone_e164": "+14155550101", "status": "active",
-		"settings": map[string]any{}}
+	named := map[string]any{"id": agentID, "name": "Ada", "prefix": "Ada", "phone_e164": "+14155550101",
+		"status": "active"}
 	number := url.Values{"confirmation": {"+14155550101"}, "phone": {"+14155550101"}}
 	typed := url.Values{"confirmation": {"Ada"}}
 	for name, tt := range map[string]struct {
 		page, path, method string
 		form               url.Values
 	}{
-		"hang-up":               {page: base + "/calls/" + agentID + "/hangup", path: call + "/hangup", method: "POST"},
-		"cancellation":          {page: base + "/call-requests/" + agentID + "/cancel", path: "/v1/call-requests/" + agentID + "/cancel", method: "POST"},
-		"hang-up of all calls":  {page: base + "/emergency/hangup", path: admin + "/hangup", method: "POST", form: url.Values{"confirmation": {"Demo"}}},
-		"erasure":               {page: base + "/contacts/" + agentID + "/erase", path: admin + "/contacts/+14155550101", method: "DELETE", form: number},
-		"removal of an opt-out": {page: base + "/opt-outs/remove", path: "/v1/opt-outs/+14155550101", method: "DELETE", form: number},
+		"hang-up": {page: base + "/calls/" + agentID + "/hangup",
+			path: call + "/hangup", method: "POST"},
+		"cancellation": {page: base + "/call-requests/" + agentID + "/cancel",
+			path: "/v1/call-requests/" + agentID + "/cancel", method: "POST"},
+		"hang-up of all calls": {page: base + "/emergency/hangup",
+			path: admin + "/hangup", method: "POST", form: url.Values{"confirmation": {"Demo"}}},
+		"erasure": {page: base + "/contacts/" + agentID + "/erase",
+			path: admin + "/contacts/+14155550101", method: "DELETE", form: number},
+		"removal of an opt-out": {page: base + "/opt-outs/remove",
+			path: "/v1/opt-outs/+14155550101", method: "DELETE", form: number},
 		"top-up": {page: base + "/wallet/transactions", path: admin + "/wallet/transactions", method: "POST",
 			form: url.Values{"amount": {"5"}, "confirmation": {"5"}, "key": {"k"}}},
-		"agent":        {page: base + "/agents/" + agentID + "/delete", path: admin + "/agents/" + agentID, method: "DELETE", form: typed},
-		"number":       {page: base + "/numbers/" + agentID + "/delete", path: admin + "/numbers/" + agentID, method: "DELETE", form: number},
-		"key":          {page: base + "/integrations/api-keys/" + agentID + "/revoke", path: admin + "/api-keys/" + agentID, method: "DELETE", form: typed},
-		"subscription": {page: base + "/webhooks/" + agentID + "/delete", path: "/v1/webhook-subscriptions/" + agentID, method: "DELETE", form: typed},
-		"member":       {page: base + "/members/" + agentID + "/remove", path: "/console/v1/members/" + agentID, method: "DELETE"},
-		"operator":     {page: personPage + "/remove-operator", path: personPath + "/operator", method: "DELETE", form: typed},
-		"trunk":        {page: trunkPage + "/remove", path: trunkAPIPath, method: "DELETE", form: url.Values{"confirmation": {"Carrier"}}},
-		"suspension":   {page: settingsPage + "/suspend", path: settingsPath, method: "PATCH", form: url.Values{"confirmation": {"Acme"}}},
-		"activation":   {page: settingsPage + "/activate", path: settingsPath, method: "PATCH"},
+		"agent": {page: base + "/agents/" + agentID + "/delete",
+			path: admin + "/agents/" + agentID, method: "DELETE", form: typed},
+		"number": {page: base + "/numbers/" + agentID + "/delete",
+			path: admin + "/numbers/" + agentID, method: "DELETE", form: number},
+		"key": {page: base + "/integrations/api-keys/" + agentID + "/revoke",
+			path: admin + "/api-keys/" + agentID, method: "DELETE", form: typed},
+		"subscription": {page: base + "/webhooks/" + agentID + "/delete",
+			path: "/v1/webhook-subscriptions/" + agentID, method: "DELETE", form: typed},
+		"member": {page: base + "/members/" + agentID + "/remove",
+			path: "/console/v1/members/" + agentID, method: "DELETE"},
+		"operator": {page: personPage + "/remove-operator",
+			path: personPath + "/operator", method: "DELETE", form: typed},
+		"trunk": {page: trunkPage + "/remove",
+			path: trunkAPIPath, method: "DELETE", form: url.Values{"confirmation": {"Carrier"}}},
+		"suspension": {page: settingsPage + "/suspend",
+			path: settingsPath, method: "PATCH", form: url.Values{"confirmation": {"Acme"}}},
+		"activation": {page: settingsPage + "/activate", path: settingsPath, method: "PATCH"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

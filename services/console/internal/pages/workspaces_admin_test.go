@@ -20,8 +20,8 @@ const (
 
 // setWorkspace makes a gateway respond with a workspace that has every setting.
 func setWorkspace(s site) {
-	s.set("GET "+settingsPath, tagged{newTag, map[string]any{"id": agentID, "name": "Acme", "plan": "growth", "currency": "USD",
-		"status": "active", "mode": "test", "features": map[string]any{"recordings": true, "api": false},
+	s.set("GET "+settingsPath, tagged{newTag, map[string]any{"id": agentID, "name": "Acme", "plan": "growth",
+		"currency": "USD", "status": "active", "mode": "test", "features": map[string]any{"recordings": true, "api": false},
 		"rate_limit_per_minute": nil, "max_live_calls": 500, "calls_per_second": 50, "destinations": []string{"+1", "+44"},
 		"retention": map[string]any{"calls_days": 30}, "updated_at": updatedAt, "created_at": updatedAt,
 		"calling_policy": map[string]any{"timezone": "recipient",

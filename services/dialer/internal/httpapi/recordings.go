@@ -17,8 +17,8 @@ import (
 type Recordings struct {
 	// Enabled is true if the service can record calls.
 	Enabled bool
-	Files *recordings.Directory
-	Links *recordingstore.Links
+	Files   *recordings.Directory
+	Links   *recordingstore.Links
 }
 
 // downloadTimeout limits a download. The largest recording has 53 MB.

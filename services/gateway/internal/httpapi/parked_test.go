@@ -39,7 +39,8 @@ func TestParkedRecords_OfAllServicesAreOneList(t *testing.T) {
 		t.Fatalf("GET = %d %s, want 200", got.status, got.body)
 	}
 	record := func(service, at string) any {
-		return map[string]any{"service": service, "topic": "t", "event_id": anID, "key": "k", "error": "newer", "parked_at": at}
+		return map[string]any{"service": service, "topic": "t", "event_id": anID, "key": "k", "error": "newer",
+			"parked_at": at}
 	}
 	want := map[string]any{"has_more": true, "unavailable": []any{proxy.Wallet, proxy.Contacts}, "data": []any{
 		record(proxy.Dialer, "2026-06-04T10:00:00.000Z"), record(proxy.Calls, "2026-06-04T09:00:00.000Z")}}
@@ -95,8 +96,10 @@ func TestParkedRecords_ReplayReachesTheServiceAndIsAudited(t *testing.T) {
 		"no JSON": `{`, "an unknown service": `{"service":"https://evil.example"}`} {
 		wantAnswer(t, name, r.operator("POST", path, body), http.StatusUnprocessableEntity, "validation_error")
 	}
-	wantAnswer(t, "no id", r.operator("POST", parkedPath+"/x/replay", `{"service":"calls"}`), http.StatusNotFound, "not_found")
+	wantAnswer(t, "no id", r.operator("POST", parkedPath+"/x/replay", `{"service":"calls"}`),
+		http.StatusNotFound, "not_found")
 	owner, _ := r.memberSession(r.workspace(""), people.Owner)
 	wantAnswer(t, "list of an owner", r.visit("GET", parkedPath, owner, ""), http.StatusForbidden, "forbidden")
-	wantAnswer(t, "replay of an owner", r.visit("POST", path, owner, `{"service":"calls"}`), http.StatusForbidden, "forbidden")
+	wantAnswer(t, "replay of an owner", r.visit("POST", path, owner, `{"service":"calls"}`),
+		http.StatusForbidden, "forbidden")
 }
