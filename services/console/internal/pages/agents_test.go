@@ -84,7 +84,7 @@ func TestAgent_ShowsWhatThePersonHearsFirst(t *testing.T) {
 		want    []string
 	}{
 		"translated": {map[string]any{"spoken_by": "model", "language": "tlh", "text": "Hello <b>, call +14155550199.",
-			"translated": true}, []string{"Hello &lt;b&gt;, call +141••••••99.", "The calls are not recorded.",
+			"translated": true}, []string{"Hello &lt;b&gt;", "call +141••••••99.", "The calls are not recorded.",
 			"The model translates the text into tlh.", `<blockquote lang="en">`}},
 		"recorded": {map[string]any{"spoken_by": "media_server", "language": "de", "text": "Hallo.", "recorded": true,
 			"greeting": "Guten Tag, {{name}}"}, []string{`<blockquote lang="de">Hallo.`, "Your own server receives this text",

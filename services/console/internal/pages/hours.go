@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/console/internal/gateway"
 )

@@ -56,7 +56,7 @@ func replayParked(v *visit) (view, error) {
 		Parked int `json:"parked"`
 	}](v.r.Context(), v.Session, gateway.Request{Method: http.MethodPost, Path: parkedPath + "/" + id.String() + "/replay",
 		Body: map[string]string{"service": v.form("service"), "topic": v.form("topic")}})
-	done := "replayed"
+	done := "record_replayed"
 	switch {
 	case gateway.Is(err, "not_found"):
 		done, err = "not_parked", nil

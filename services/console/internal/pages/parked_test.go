@@ -31,9 +31,9 @@ func TestParked_RecordsAreListedAndReplayed(t *testing.T) {
 	wantEqual(t, "replays without a reason", len(s.sent(replay)), 0)
 	form.Set("reason", "Release 9 decodes it")
 	for done, answer := range map[string]any{
-		"replayed":     map[string]any{"applied": 3, "parked": 0},
-		"still_parked": map[string]any{"applied": 0, "parked": 3},
-		"not_parked":   refusal{status: 404, code: "not_found"},
+		"record_replayed": map[string]any{"applied": 3, "parked": 0},
+		"still_parked":    map[string]any{"applied": 0, "parked": 3},
+		"not_parked":      refusal{status: 404, code: "not_found"},
 	} {
 		s.set("POST "+replay, answer)
 		wantHeader(t, s.submit(page, form), "Location", parkedPage+"?done="+done)
