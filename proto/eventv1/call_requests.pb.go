@@ -508,7 +508,8 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	" \x01(\v2\x1d.ringfence.event.v1.RequestedH\x00R\trequested\x12:\n" +
 	"\bcanceled\x18\v \x01(\v2\x1c.ringfence.event.v1.CanceledH\x00R\bcanceled\x12=\n" +
 	"\tabandoned\x18\f \x01(\v2\x1d.ringfence.event.v1.AbandonedH\x00R\tabandoned\x12;\n" +
-	"\x06erased\x18\r \x01(\v2!.ringfence.event.v1.RequestErasedH\x00R\x06erasedB\a\n" +
+	"\x06erased\x18\r \x01(\v2!.ringfence.event.v1.RequestErasedH\x00R\x06erased\x12D\n" +
+	"\fcall_overdue\x18\x0f \x01(\v2\x1f.ringfence.event.v1.CallOverdueH\x00R\vcallOverdueB\a\n" +
 	"\x05event\"\xd9\x03\n" +
 	"\tRequested\x12\x17\n" +
 	"\ato_e164\x18\x01 \x01(\tR\x06toE164\x12\x19\n" +

@@ -417,8 +417,8 @@ type ClientInterface interface {
 
 	// ResendWebhookDelivery Send a delivery again
 	//
-	// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
-	// attempt is due or in progress, no second series begins. The body is ignored.
+	// Queues one new series of attempts with the same ids and the same body. It replaces a series whose retry waits or is due.
+	// A series that has only begun counts as the new one. While a retry is in progress, the response is 409. The body is ignored.
 	//
 	// Corresponds with POST /v1/webhook-deliveries/{id}/resend (the `ResendWebhookDelivery` operationId).
 	ResendWebhookDelivery(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1219,8 +1219,8 @@ func (c *Client) ReadWebhookDelivery(ctx context.Context, id WebhookDeliveryID, 
 
 // ResendWebhookDelivery Send a delivery again
 //
-// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
-// attempt is due or in progress, no second series begins. The body is ignored.
+// Queues one new series of attempts with the same ids and the same body. It replaces a series whose retry waits or is due.
+// A series that has only begun counts as the new one. While a retry is in progress, the response is 409. The body is ignored.
 //
 // Corresponds with POST /v1/webhook-deliveries/{id}/resend (the `ResendWebhookDelivery` operationId).
 func (c *Client) ResendWebhookDelivery(ctx context.Context, id WebhookDeliveryID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4043,8 +4043,8 @@ type ClientWithResponsesInterface interface {
 
 	// ResendWebhookDeliveryWithResponse Send a delivery again
 	//
-	// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
-	// attempt is due or in progress, no second series begins. The body is ignored.
+	// Queues one new series of attempts with the same ids and the same body. It replaces a series whose retry waits or is due.
+	// A series that has only begun counts as the new one. While a retry is in progress, the response is 409. The body is ignored.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6676,8 +6676,8 @@ func (c *ClientWithResponses) ReadWebhookDeliveryWithResponse(ctx context.Contex
 
 // ResendWebhookDeliveryWithResponse Send a delivery again
 //
-// Queues one new series of attempts with the same ids and the same body. It replaces a series that waits for a retry. If an
-// attempt is due or in progress, no second series begins. The body is ignored.
+// Queues one new series of attempts with the same ids and the same body. It replaces a series whose retry waits or is due.
+// A series that has only begun counts as the new one. While a retry is in progress, the response is 409. The body is ignored.
 //
 // Returns a wrapper object for the known response body format(s).
 //

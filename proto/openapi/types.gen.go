@@ -573,7 +573,7 @@ type Call struct {
 	// ExternalRef The reference of the call request.
 	ExternalRef *string `json:"external_ref"`
 
-	// RecordingURL A link as in GET /v1/calls/{id}/recording. Events do not contain it, because it expires after an hour and the recording exists only after the call.
+	// RecordingURL A link as in GET /v1/calls/{id}/recording, valid for one hour. Events that are published after the recording was stored have it too.
 	RecordingURL *string         `json:"recording_url,omitempty"`
 	Transcript   *Transcript     `json:"transcript,omitempty"`
 	Disclosure   *CallDisclosure `json:"disclosure,omitempty"`
@@ -1026,7 +1026,7 @@ type DndStatus string
 
 // ErrorDetail defines model for ErrorDetail.
 type ErrorDetail struct {
-	// Code Machine-readable; branch on it.
+	// Code Machine-readable; branch on it. More can be added.
 	Code string `json:"code"`
 
 	// Message What is wrong and how to correct it, for people.
@@ -1343,7 +1343,7 @@ type WebhookDelivery struct {
 	EventID   openapi_types.UUID `json:"event_id"`
 	EventType EventType          `json:"event_type"`
 
-	// CallID Null for webhook.test.
+	// CallID Null if the event is not about a call.
 	CallID *openapi_types.UUID   `json:"call_id"`
 	Status WebhookDeliveryStatus `json:"status"`
 
@@ -1360,7 +1360,7 @@ type WebhookDeliveryDetail struct {
 	EventID   openapi_types.UUID `json:"event_id"`
 	EventType EventType          `json:"event_type"`
 
-	// CallID Null for webhook.test.
+	// CallID Null if the event is not about a call.
 	CallID *openapi_types.UUID   `json:"call_id"`
 	Status WebhookDeliveryStatus `json:"status"`
 
