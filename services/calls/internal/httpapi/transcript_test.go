@@ -189,28 +189,28 @@ func TestRecording_EventsHaveALinkIfTheFeatureIsOn(t *testing.T) {
 	made, known := localLinks(t)
 	tests := []struct {
 		name    string
-		publish func(r *rig, a *account, recorded *eventv1.DialEvent)
+		publish func(r *rig, a *account, key string)
 		want    map[string]bool // whether the event of this type has a link
 	}{
 		{
 			name: "the recording is stored after call.completed",
-			publish: func(_ *rig, a *account, recorded *eventv1.DialEvent) {
+			publish: func(_ *rig, a *account, key string) {
 				a.publish(a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5000))
-				a.publish(recorded)
+				a.publish(a.recorded(key))
 			},
 			want: map[string]bool{"call.completed": false, "call.recording_ready": true},
 		},
 		{
 			name: "the recording is stored before the charge",
-			publish: func(_ *rig, a *account, recorded *eventv1.DialEvent) {
-				a.publish(a.ended("completed", "normal_clearing"), a.analysed(), recorded, a.captured(5000))
+			publish: func(_ *rig, a *account, key string) {
+				a.publish(a.ended("completed", "normal_clearing"), a.analysed(), a.recorded(key), a.captured(5000))
 			},
 			want: map[string]bool{"call.completed": true, "call.recording_ready": true},
 		},
 		{
 			name: "the recording is stored before the deadline of call.completed",
-			publish: func(r *rig, a *account, recorded *eventv1.DialEvent) {
-				a.publish(a.ended("completed", "normal_clearing"), recorded)
+			publish: func(r *rig, a *account, key string) {
+				a.publish(a.ended("completed", "normal_clearing"), a.recorded(key))
 				r.passDeadline()
 				a.publish(a.analysed())
 			},
@@ -225,7 +225,7 @@ func TestRecording_EventsHaveALinkIfTheFeatureIsOn(t *testing.T) {
 			a := r.account(r.place())
 			a.publish(a.fenced(), a.dialing(), a.answered())
 			key := recordingstore.Key(r.workspace, uuid.MustParse(a.id()), time.Now())
-			tt.publish(r, a, a.recorded(key))
+			tt.publish(r, a, key)
 			got := map[string]bool{}
 			for _, event := range r.events() {
 				kind := event["type"].(string)
