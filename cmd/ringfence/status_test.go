@@ -15,6 +15,7 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 	tests := []struct {
 		name, services, trunks, dialer string
 		workspaces                     string // by default, there is none
+		parked                         string // by default, no record is parked
 		code                           int
 		out, faults                    string
 	}{
@@ -56,6 +57,16 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 			faults: "down: no active trunk",
 		},
 		{
+			name: "records are parked", services: `[{"name":"calls","ready":true}]`, trunks: "[]",
+			dialer: `"agent_circuits":[],` + queue,
+			parked: `{"service":"calls","topic":"dial-events.v1","parked_at":"2026-06-04T09:00:00.000Z"},
+				{"service":"calls","topic":"dial-events.v1","parked_at":"2026-06-04T08:00:00.000Z"}`,
+			out: "service   ready         calls\n" +
+				"records   2 parked      dial-events.v1 of calls, since 2026-06-04T08:00:00Z, " +
+				"`ringfence services parked calls` lists them\n" +
+				"queue     12 due        oldest 1m30s, 3 scheduled, 4 outbound and 1 inbound calls live\n",
+		},
+		{
 			name: "customers need attention, and two versions run", dialer: `"agent_circuits":[],` + queue, trunks: "[]",
 			services: `[{"name":"calls","ready":true,"versions":["1.1.0","1.2.0"]}]`,
 			workspaces: `{"id":"1","name":"Acme","status":"active"},{"id":"2","name":"Best","status":"active"},` +
@@ -95,6 +106,7 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 			for path, body := range map[string]string{
 				"services": `{"services":` + tt.services + `}`, "dialer": `{` + tt.dialer + `}`,
 				"trunks":              `{"data":` + tt.trunks + `,"has_more":false}`,
+				"parked-records":      `{"data":[` + tt.parked + `],"has_more":false,"unavailable":[]}`,
 				"workspaces":          `{"data":[` + tt.workspaces + `],"has_more":false}`,
 				"workspaces/1/wallet": `{"balance":0.5,"held":0.5,"spendable":0,"currency":"EUR"}`,
 				"workspaces/2/wallet": `{"balance":2,"held":0.5,"spendable":1.5,"currency":"USD"}`,

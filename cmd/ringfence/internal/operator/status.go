@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"ringfence.dev/proto/openapi"
 )
 
 type status struct {
@@ -49,6 +51,16 @@ type statusAnswers struct {
 		}
 		Pauses []pausedScope
 	}
+	// parked contains the records that services could not apply. parkedFault is the reason why they
+	// could not be read, or "".
+	parked struct {
+		Data []struct {
+			Service, Topic string
+			ParkedAt       openapi.Timestamp `json:"parked_at"`
+		}
+		HasMore bool `json:"has_more"`
+	}
+	parkedFault string
 	// fault is the reason why the dialer did not respond, or "" if it responded.
 	fault string
 	// customers contains the workspaces that need attention. customerFault is the reason why they
@@ -67,6 +79,10 @@ func (c status) Run(ctx context.Context, d *Client, of Named) error {
 	if err != nil { // the other services are printed even if the dialer does not respond
 		found.fault = err.Error()
 	}
+	parked, err := ask(ctx, d, "parked-records", &found.parked)
+	if err != nil {
+		found.parkedFault = err.Error()
+	}
 	if !c.Short {
 		if found.customers, err = d.checkCustomers(ctx, string(of)); err != nil {
 			found.customerFault = err.Error()
@@ -75,7 +91,8 @@ func (c status) Run(ctx context.Context, d *Client, of Named) error {
 	lines, down := found.format()
 	if d.JSON() {
 		err = printJSON(d, map[string]any{
-			"services": services, "trunks": trunks, "dialer": dialer, "workspaces": found.customers, "down": down,
+			"services": services, "trunks": trunks, "dialer": dialer, "parked": parked, "workspaces": found.customers,
+			"down": down,
 		})
 	} else {
 		err = say(d, lines)
@@ -148,6 +165,35 @@ func (s statusAnswers) formatCustomers() (lines []string) {
 	return lines
 }
 
+// formatParked returns a line for each service and topic with parked records.
+func (s statusAnswers) formatParked() (lines []string) {
+	if s.parkedFault != "" {
+		return []string{statusLine("records", "no answer", "%s", s.parkedFault)}
+	}
+	type source struct{ service, topic string }
+	counts, oldest := map[source]int{}, map[source]time.Time{}
+	var order []source
+	for _, record := range s.parked.Data { // newest first
+		from := source{record.Service, record.Topic}
+		if counts[from] == 0 {
+			order = append(order, from)
+		}
+		counts[from]++
+		if at := record.ParkedAt.Time; oldest[from].IsZero() || at.Before(oldest[from]) {
+			oldest[from] = at
+		}
+	}
+	for _, from := range order {
+		lines = append(lines, statusLine("records", fmt.Sprintf("%d parked", counts[from]),
+			"%s of %s, since %s, `ringfence services parked %s` lists them", from.topic, from.service,
+			oldest[from].UTC().Format(time.RFC3339), from.service))
+	}
+	if s.parked.HasMore {
+		lines = append(lines, statusLine("records", "more parked", "only the newest records of each service were counted"))
+	}
+	return lines
+}
+
 // format returns the lines to print, and the names of the components that are down.
 func (s statusAnswers) format() (lines, down []string) {
 	line := func(what, state, format string, args ...any) {
@@ -168,6 +214,7 @@ func (s statusAnswers) format() (lines, down []string) {
 		}
 		line("service", state, "%s%s", one.Name, version)
 	}
+	lines = append(lines, s.formatParked()...)
 	for _, t := range s.trunks {
 		switch t.State {
 		case "down", "circuit_open", "mixed":
