@@ -14,6 +14,7 @@ import (
 	"ringfence.dev/services/calls/internal/httpapi"
 	"ringfence.dev/services/calls/internal/peers"
 	"ringfence.dev/services/calls/internal/recordings"
+	"ringfence.dev/services/calls/internal/retention"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -45,8 +46,8 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 		{Name: "completion", Run: consumer.NewCompletionJob(st, cfg.waits(), relay.Wake).Run},
 		{Name: "republication", Run: callrequests.NewRepublishJob(st, cfg.RepublishAfter, relay.Wake, metrics).Run},
 		{Name: "overdue calls", Run: callrequests.NewOverdueJob(st, cfg.RepublishAfter, relay.Wake).Run},
-		{Name: "retention", Run: calls.NewRetentionJob(st, cfg.Keeping).Run},
-		{Name: "erasure", Run: calls.NewErasureJob(st, relay.Wake).Run},
+		{Name: "retention", Run: retention.New(st, cfg.Retention).Run},
+		{Name: "erasure", Run: retention.NewErasureJob(st, relay.Wake).Run},
 		{Name: "key expiry", Run: callrequests.NewKeyExpiryJob(st, cfg.KeepKeys).Run},
 		rt.Consumer(handlersOf(cfg, rt, st)),
 		rt.HTTP(api.Handler(rt.Telemetry, rt.Keys)),

@@ -265,6 +265,61 @@ func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int,
 	return done, nil
 }
 
+// A live call is overdue if its last step was longer ago than its longest duration plus @after. The
+// longest duration of an inbound call is a setting of its agent, which can be unknown here.
+const claimOverdueCalls = `
+UPDATE calls SET end_requested_at = now()
+WHERE id IN (
+    SELECT c.id FROM calls c
+        LEFT JOIN call_requests r ON r.id = c.call_request_id
+        LEFT JOIN agents a ON a.id = c.agent_id
+    WHERE c.list_status = 'live'
+        AND coalesce(c.answered_at, c.ringing_at, c.dialed_at, c.queued_at)
+            <= now() - make_interval(secs => @after + coalesce(r.max_call_seconds, a.max_call_seconds, @longest))
+        AND (c.end_requested_at IS NULL OR c.end_requested_at <= now() - make_interval(secs => @after))
+    ORDER BY c.id LIMIT @limit FOR UPDATE OF c SKIP LOCKED)
+RETURNING ` + callColumns
+
+// longestCall is the highest max_call_seconds that an agent can have.
+const longestCall = 14400
+
+// ReportOverdueCalls publishes call_overdue for up to limit calls that should have ended more than
+// overdueTime ago. It returns the number of these calls. It publishes each call at most once per
+// overdueTime. continueTrace continues the trace of each call.
+func (s *Store) ReportOverdueCalls(
+	ctx context.Context, overdueTime time.Duration, limit int, at time.Time,
+	continueTrace func(context.Context, *callstate.Call) (context.Context, func()),
+) (n int, err error) {
+	args := pgx.NamedArgs{"after": overdueTime.Seconds(), "longest": longestCall, "limit": limit}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		overdue, err := pg.Many[callstate.Call](ctx, tx, claimOverdueCalls, args)
+		if err != nil {
+			return err
+		}
+		for i := range overdue {
+			c := &overdue[i]
+			key := c.ID
+			if c.CallRequestID != nil {
+				key = *c.CallRequestID
+			}
+			traced, end := continueTrace(ctx, c)
+			err := outbox.Put(traced, tx, outbox.Event{
+				Topic: kafka.CallRequests, Key: key.String(), WorkspaceID: c.WorkspaceID, Message: c.OverdueEvent(at),
+			})
+			end()
+			if err != nil {
+				return err
+			}
+		}
+		n = len(overdue)
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("report overdue calls: %w", err)
+	}
+	return n, nil
+}
+
 // signLinks sets the links to the recordings of the calls whose workspaces show recordings.
 func (s *Store) signLinks(ctx context.Context, tx pgx.Tx, calls []callstate.Call) error {
 	var workspaces []uuid.UUID
