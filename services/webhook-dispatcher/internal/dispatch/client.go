@@ -21,7 +21,6 @@ import (
 
 	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
-	"ringfence.dev/services/webhook-dispatcher/internal/retryschedule"
 )
 
 // ClientConfig is the configuration of Client.
@@ -158,7 +157,7 @@ func (c *Client) Send(ctx context.Context, w deliveries.Work) (response deliveri
 	_, _ = io.CopyN(io.Discard, resp.Body, maxRead-maxExcerpt)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		response.Failure = deliveries.BadStatus
-		response.RetryAfter = retryschedule.RetryAfter(resp.StatusCode, resp.Header.Get("Retry-After"), start)
+		response.RetryAfter = RetryAfter(resp.StatusCode, resp.Header.Get("Retry-After"), start)
 	}
 	return response
 }

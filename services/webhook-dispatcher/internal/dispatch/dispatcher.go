@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
-	"ringfence.dev/services/webhook-dispatcher/internal/retryschedule"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
@@ -53,7 +52,7 @@ type Dispatcher struct {
 	store    *store.Store
 	client   *Client
 	cfg      Config
-	schedule retryschedule.Schedule
+	schedule Schedule
 	limits   *endpointLimits
 	metrics  *metrics
 
@@ -66,7 +65,7 @@ type Dispatcher struct {
 // New returns a dispatcher.
 func New(st *store.Store, client *Client, cfg Config, reg prometheus.Registerer) *Dispatcher {
 	return &Dispatcher{
-		store: st, client: client, cfg: cfg, schedule: retryschedule.Schedule{Delays: cfg.RetryDelays},
+		store: st, client: client, cfg: cfg, schedule: Schedule{Delays: cfg.RetryDelays},
 		limits: newLimits(cfg.MaxInFlight, client.PerHost()), metrics: newMetrics(reg),
 		wake: make(chan struct{}, 1), results: make(chan deliveries.Result, batchSize),
 		health: healthChecks{waiting: map[uuid.UUID]store.SubscriptionHealth{}},

@@ -1,5 +1,4 @@
-// Package retryschedule computes when a failed webhook attempt is repeated. It does no I/O.
-package retryschedule
+package dispatch
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package retryschedule_test
+package dispatch_test
 
 import (
 	"math"
@@ -7,11 +7,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"ringfence.dev/services/webhook-dispatcher/internal/retryschedule"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 )
 
-func defaultSchedule() retryschedule.Schedule {
-	return retryschedule.Schedule{Delays: []time.Duration{60 * time.Second, 120 * time.Second, 240 * time.Second, 480 * time.Second}}
+func defaultSchedule() dispatch.Schedule {
+	return dispatch.Schedule{Delays: []time.Duration{60 * time.Second, 120 * time.Second, 240 * time.Second, 480 * time.Second}}
 }
 
 func TestNext_FollowsTheRetrySchedule(t *testing.T) {
@@ -98,7 +98,7 @@ func TestRetryAfter_ReadsSecondsAndDates(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := retryschedule.RetryAfter(tt.code, tt.header, now); got != tt.want {
+			if got := dispatch.RetryAfter(tt.code, tt.header, now); got != tt.want {
 				t.Errorf("RetryAfter(%d, %q) = %s, want %s", tt.code, tt.header, got, tt.want)
 			}
 		})
