@@ -21,7 +21,7 @@ type Config struct {
 
 	// RepublishAfter is the time after which an overdue call request is published again, and an
 	// overdue call is reported to the dialer.
-	RepublishAfter time.Duration `env:"REPUBLISH_AFTER" envDefault:"15m" help:"time after which an overdue call request is published again, and an overdue call is reported to the dialer"`
+	RepublishAfter time.Duration `env:"REPUBLISH_AFTER" envDefault:"15m" help:"Time after which the dialer is asked again about a call request or a call that has not ended, because an event could be lost. The time starts when the request is due, or when the longest permitted call would have ended. The dialer never dials a request twice. If it is short, each waiting request causes many events."`
 	// ChargeWait and AnalysisWait limit how long the event call.completed waits for the charge and
 	// for the analysis.
 	ChargeWait   time.Duration `env:"CHARGE_WAIT" envDefault:"5s" help:"Maximum time that the event call.completed waits for the charge, from the end of the call. If the charge arrives later, the event has no charge."`
