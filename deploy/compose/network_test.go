@@ -21,7 +21,7 @@ import (
 var serviceCalls = map[string][]string{
 	"gateway": {"calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"},
 	"calls":   {"contacts-compliance", "billing-wallet", "dialer"},
-	"dialer":  {"contacts-compliance"},
+	"dialer":  {"contacts-compliance", "billing-wallet"},
 }
 
 // addresses matches the environment variables that contain the address of a service. Other

@@ -77,7 +77,7 @@ trusts() { # SERVICE ASKER...
   trusts calls gateway
   trusts contacts-compliance gateway calls dialer
   trusts dialer gateway calls
-  trusts billing-wallet gateway calls
+  trusts billing-wallet gateway calls dialer
   trusts webhook-dispatcher gateway
 } > "$into/values.yaml"
 echo "$into holds secrets.yaml, values.yaml and passwords.sql"

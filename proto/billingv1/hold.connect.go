@@ -38,8 +38,8 @@ const (
 
 // HoldServiceClient is a client for the ringfence.billing.v1.HoldService service.
 type HoldServiceClient interface {
-	// Hold reserves the price of a call of maximum length. It is idempotent by call_request_id: a
-	// repeated RPC returns the result of the first RPC.
+	// Hold reserves the price of a call of maximum length. It is idempotent by call_request_id, or by
+	// inbound.call_id: a repeated RPC returns the result of the first RPC.
 	Hold(context.Context, *connect.Request[HoldRequest]) (*connect.Response[HoldResponse], error)
 }
 
@@ -75,8 +75,8 @@ func (c *holdServiceClient) Hold(ctx context.Context, req *connect.Request[HoldR
 
 // HoldServiceHandler is an implementation of the ringfence.billing.v1.HoldService service.
 type HoldServiceHandler interface {
-	// Hold reserves the price of a call of maximum length. It is idempotent by call_request_id: a
-	// repeated RPC returns the result of the first RPC.
+	// Hold reserves the price of a call of maximum length. It is idempotent by call_request_id, or by
+	// inbound.call_id: a repeated RPC returns the result of the first RPC.
 	Hold(context.Context, *connect.Request[HoldRequest]) (*connect.Response[HoldResponse], error)
 }
 

@@ -22,13 +22,17 @@ const (
 )
 
 type HoldRequest struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	CallRequestId  string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
-	WorkspaceId    string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	ToE164         string                 `protobuf:"bytes,3,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
-	MaxCallSeconds int32                  `protobuf:"varint,4,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty if inbound is set.
+	CallRequestId string `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
+	WorkspaceId   string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// Empty if inbound is set.
+	ToE164         string `protobuf:"bytes,3,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
+	MaxCallSeconds int32  `protobuf:"varint,4,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
+	// Set by the dialer for an inbound call.
+	Inbound       *InboundHold `protobuf:"bytes,5,opt,name=inbound,proto3" json:"inbound,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HoldRequest) Reset() {
@@ -89,6 +93,74 @@ func (x *HoldRequest) GetMaxCallSeconds() int32 {
 	return 0
 }
 
+func (x *HoldRequest) GetInbound() *InboundHold {
+	if x != nil {
+		return x.Inbound
+	}
+	return nil
+}
+
+// InboundHold identifies an inbound call and contains its price.
+type InboundHold struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	CallId           string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	PerMinuteMicro   int64                  `protobuf:"varint,2,opt,name=per_minute_micro,json=perMinuteMicro,proto3" json:"per_minute_micro,omitempty"`
+	IncrementSeconds int32                  `protobuf:"varint,3,opt,name=increment_seconds,json=incrementSeconds,proto3" json:"increment_seconds,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *InboundHold) Reset() {
+	*x = InboundHold{}
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InboundHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InboundHold) ProtoMessage() {}
+
+func (x *InboundHold) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InboundHold.ProtoReflect.Descriptor instead.
+func (*InboundHold) Descriptor() ([]byte, []int) {
+	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *InboundHold) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *InboundHold) GetPerMinuteMicro() int64 {
+	if x != nil {
+		return x.PerMinuteMicro
+	}
+	return 0
+}
+
+func (x *InboundHold) GetIncrementSeconds() int32 {
+	if x != nil {
+		return x.IncrementSeconds
+	}
+	return 0
+}
+
 type HoldResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Result:
@@ -102,7 +174,7 @@ type HoldResponse struct {
 
 func (x *HoldResponse) Reset() {
 	*x = HoldResponse{}
-	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[1]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -114,7 +186,7 @@ func (x *HoldResponse) String() string {
 func (*HoldResponse) ProtoMessage() {}
 
 func (x *HoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[1]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -127,7 +199,7 @@ func (x *HoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldResponse.ProtoReflect.Descriptor instead.
 func (*HoldResponse) Descriptor() ([]byte, []int) {
-	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{1}
+	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *HoldResponse) GetResult() isHoldResponse_Result {
@@ -184,7 +256,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[2]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -196,7 +268,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[2]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -209,7 +281,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{2}
+	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Held) GetAmountMicro() int64 {
@@ -242,7 +314,7 @@ type Insufficient struct {
 
 func (x *Insufficient) Reset() {
 	*x = Insufficient{}
-	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[3]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -254,7 +326,7 @@ func (x *Insufficient) String() string {
 func (*Insufficient) ProtoMessage() {}
 
 func (x *Insufficient) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[3]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -267,7 +339,7 @@ func (x *Insufficient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Insufficient.ProtoReflect.Descriptor instead.
 func (*Insufficient) Descriptor() ([]byte, []int) {
-	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{3}
+	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Insufficient) GetMessage() string {
@@ -281,12 +353,17 @@ var File_ringfence_billing_v1_hold_proto protoreflect.FileDescriptor
 
 const file_ringfence_billing_v1_hold_proto_rawDesc = "" +
 	"\n" +
-	"\x1fringfence/billing/v1/hold.proto\x12\x14ringfence.billing.v1\"\x9b\x01\n" +
+	"\x1fringfence/billing/v1/hold.proto\x12\x14ringfence.billing.v1\"\xd8\x01\n" +
 	"\vHoldRequest\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x17\n" +
 	"\ato_e164\x18\x03 \x01(\tR\x06toE164\x12(\n" +
-	"\x10max_call_seconds\x18\x04 \x01(\x05R\x0emaxCallSeconds\"\x94\x01\n" +
+	"\x10max_call_seconds\x18\x04 \x01(\x05R\x0emaxCallSeconds\x12;\n" +
+	"\ainbound\x18\x05 \x01(\v2!.ringfence.billing.v1.InboundHoldR\ainbound\"}\n" +
+	"\vInboundHold\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\x12(\n" +
+	"\x10per_minute_micro\x18\x02 \x01(\x03R\x0eperMinuteMicro\x12+\n" +
+	"\x11increment_seconds\x18\x03 \x01(\x05R\x10incrementSeconds\"\x94\x01\n" +
 	"\fHoldResponse\x120\n" +
 	"\x04held\x18\x01 \x01(\v2\x1a.ringfence.billing.v1.HeldH\x00R\x04held\x12H\n" +
 	"\finsufficient\x18\x02 \x01(\v2\".ringfence.billing.v1.InsufficientH\x00R\finsufficientB\b\n" +
@@ -312,23 +389,25 @@ func file_ringfence_billing_v1_hold_proto_rawDescGZIP() []byte {
 	return file_ringfence_billing_v1_hold_proto_rawDescData
 }
 
-var file_ringfence_billing_v1_hold_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_ringfence_billing_v1_hold_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_ringfence_billing_v1_hold_proto_goTypes = []any{
 	(*HoldRequest)(nil),  // 0: ringfence.billing.v1.HoldRequest
-	(*HoldResponse)(nil), // 1: ringfence.billing.v1.HoldResponse
-	(*Held)(nil),         // 2: ringfence.billing.v1.Held
-	(*Insufficient)(nil), // 3: ringfence.billing.v1.Insufficient
+	(*InboundHold)(nil),  // 1: ringfence.billing.v1.InboundHold
+	(*HoldResponse)(nil), // 2: ringfence.billing.v1.HoldResponse
+	(*Held)(nil),         // 3: ringfence.billing.v1.Held
+	(*Insufficient)(nil), // 4: ringfence.billing.v1.Insufficient
 }
 var file_ringfence_billing_v1_hold_proto_depIdxs = []int32{
-	2, // 0: ringfence.billing.v1.HoldResponse.held:type_name -> ringfence.billing.v1.Held
-	3, // 1: ringfence.billing.v1.HoldResponse.insufficient:type_name -> ringfence.billing.v1.Insufficient
-	0, // 2: ringfence.billing.v1.HoldService.Hold:input_type -> ringfence.billing.v1.HoldRequest
-	1, // 3: ringfence.billing.v1.HoldService.Hold:output_type -> ringfence.billing.v1.HoldResponse
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	1, // 0: ringfence.billing.v1.HoldRequest.inbound:type_name -> ringfence.billing.v1.InboundHold
+	3, // 1: ringfence.billing.v1.HoldResponse.held:type_name -> ringfence.billing.v1.Held
+	4, // 2: ringfence.billing.v1.HoldResponse.insufficient:type_name -> ringfence.billing.v1.Insufficient
+	0, // 3: ringfence.billing.v1.HoldService.Hold:input_type -> ringfence.billing.v1.HoldRequest
+	2, // 4: ringfence.billing.v1.HoldService.Hold:output_type -> ringfence.billing.v1.HoldResponse
+	4, // [4:5] is the sub-list for method output_type
+	3, // [3:4] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_billing_v1_hold_proto_init() }
@@ -336,7 +415,7 @@ func file_ringfence_billing_v1_hold_proto_init() {
 	if File_ringfence_billing_v1_hold_proto != nil {
 		return
 	}
-	file_ringfence_billing_v1_hold_proto_msgTypes[1].OneofWrappers = []any{
+	file_ringfence_billing_v1_hold_proto_msgTypes[2].OneofWrappers = []any{
 		(*HoldResponse_Held)(nil),
 		(*HoldResponse_Insufficient)(nil),
 	}
@@ -346,7 +425,7 @@ func file_ringfence_billing_v1_hold_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_billing_v1_hold_proto_rawDesc), len(file_ringfence_billing_v1_hold_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,6 +37,7 @@ type CallRequestEvent struct {
 	//	*CallRequestEvent_Abandoned
 	//	*CallRequestEvent_Erased
 	//	*CallRequestEvent_CallOverdue
+	//	*CallRequestEvent_InboundUnconfirmed
 	Event         isCallRequestEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -145,6 +146,15 @@ func (x *CallRequestEvent) GetCallOverdue() *CallOverdue {
 	return nil
 }
 
+func (x *CallRequestEvent) GetInboundUnconfirmed() *InboundUnconfirmed {
+	if x != nil {
+		if x, ok := x.Event.(*CallRequestEvent_InboundUnconfirmed); ok {
+			return x.InboundUnconfirmed
+		}
+	}
+	return nil
+}
+
 type isCallRequestEvent_Event interface {
 	isCallRequestEvent_Event()
 }
@@ -169,6 +179,10 @@ type CallRequestEvent_CallOverdue struct {
 	CallOverdue *CallOverdue `protobuf:"bytes,15,opt,name=call_overdue,json=callOverdue,proto3,oneof"`
 }
 
+type CallRequestEvent_InboundUnconfirmed struct {
+	InboundUnconfirmed *InboundUnconfirmed `protobuf:"bytes,14,opt,name=inbound_unconfirmed,json=inboundUnconfirmed,proto3,oneof"`
+}
+
 func (*CallRequestEvent_Requested) isCallRequestEvent_Event() {}
 
 func (*CallRequestEvent_Canceled) isCallRequestEvent_Event() {}
@@ -178,6 +192,8 @@ func (*CallRequestEvent_Abandoned) isCallRequestEvent_Event() {}
 func (*CallRequestEvent_Erased) isCallRequestEvent_Event() {}
 
 func (*CallRequestEvent_CallOverdue) isCallRequestEvent_Event() {}
+
+func (*CallRequestEvent_InboundUnconfirmed) isCallRequestEvent_Event() {}
 
 // Requested orders one call. The service `calls` publishes this event when it accepts the call
 // request. It publishes the event again in three cases: the call request is still queued 15 minutes
@@ -494,11 +510,58 @@ func (x *CallOverdue) GetCall() *Call {
 	return nil
 }
 
+// InboundUnconfirmed means that billing-wallet has a hold for an inbound call and does not know how
+// the call ended. If the call has ended, the dialer publishes Ended again. If the dialer has no such
+// call, it publishes CallUnknown.
+type InboundUnconfirmed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CallId        string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InboundUnconfirmed) Reset() {
+	*x = InboundUnconfirmed{}
+	mi := &file_ringfence_event_v1_call_requests_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InboundUnconfirmed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InboundUnconfirmed) ProtoMessage() {}
+
+func (x *InboundUnconfirmed) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_call_requests_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InboundUnconfirmed.ProtoReflect.Descriptor instead.
+func (*InboundUnconfirmed) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_call_requests_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *InboundUnconfirmed) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
 var File_ringfence_event_v1_call_requests_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\n" +
-	"&ringfence/event/v1/call_requests.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$ringfence/event/v1/dial_events.proto\"\xe0\x03\n" +
+	"&ringfence/event/v1/call_requests.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$ringfence/event/v1/dial_events.proto\"\xbb\x04\n" +
 	"\x10CallRequestEvent\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12;\n" +
@@ -509,7 +572,8 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\bcanceled\x18\v \x01(\v2\x1c.ringfence.event.v1.CanceledH\x00R\bcanceled\x12=\n" +
 	"\tabandoned\x18\f \x01(\v2\x1d.ringfence.event.v1.AbandonedH\x00R\tabandoned\x12;\n" +
 	"\x06erased\x18\r \x01(\v2!.ringfence.event.v1.RequestErasedH\x00R\x06erased\x12D\n" +
-	"\fcall_overdue\x18\x0f \x01(\v2\x1f.ringfence.event.v1.CallOverdueH\x00R\vcallOverdueB\a\n" +
+	"\fcall_overdue\x18\x0f \x01(\v2\x1f.ringfence.event.v1.CallOverdueH\x00R\vcallOverdue\x12Y\n" +
+	"\x13inbound_unconfirmed\x18\x0e \x01(\v2&.ringfence.event.v1.InboundUnconfirmedH\x00R\x12inboundUnconfirmedB\a\n" +
 	"\x05event\"\xd9\x03\n" +
 	"\tRequested\x12\x17\n" +
 	"\ato_e164\x18\x01 \x01(\tR\x06toE164\x12\x19\n" +
@@ -533,7 +597,9 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\n" +
 	"erasure_id\x18\x01 \x01(\tR\terasureId\";\n" +
 	"\vCallOverdue\x12,\n" +
-	"\x04call\x18\x01 \x01(\v2\x18.ringfence.event.v1.CallR\x04callB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
+	"\x04call\x18\x01 \x01(\v2\x18.ringfence.event.v1.CallR\x04call\"-\n" +
+	"\x12InboundUnconfirmed\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callIdB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (
 	file_ringfence_event_v1_call_requests_proto_rawDescOnce sync.Once
@@ -547,7 +613,7 @@ func file_ringfence_event_v1_call_requests_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_call_requests_proto_rawDescData
 }
 
-var file_ringfence_event_v1_call_requests_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_ringfence_event_v1_call_requests_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_ringfence_event_v1_call_requests_proto_goTypes = []any{
 	(*CallRequestEvent)(nil),      // 0: ringfence.event.v1.CallRequestEvent
 	(*Requested)(nil),             // 1: ringfence.event.v1.Requested
@@ -555,24 +621,26 @@ var file_ringfence_event_v1_call_requests_proto_goTypes = []any{
 	(*Abandoned)(nil),             // 3: ringfence.event.v1.Abandoned
 	(*RequestErased)(nil),         // 4: ringfence.event.v1.RequestErased
 	(*CallOverdue)(nil),           // 5: ringfence.event.v1.CallOverdue
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
-	(*Call)(nil),                  // 7: ringfence.event.v1.Call
+	(*InboundUnconfirmed)(nil),    // 6: ringfence.event.v1.InboundUnconfirmed
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	(*Call)(nil),                  // 8: ringfence.event.v1.Call
 }
 var file_ringfence_event_v1_call_requests_proto_depIdxs = []int32{
-	6, // 0: ringfence.event.v1.CallRequestEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	1, // 1: ringfence.event.v1.CallRequestEvent.requested:type_name -> ringfence.event.v1.Requested
-	2, // 2: ringfence.event.v1.CallRequestEvent.canceled:type_name -> ringfence.event.v1.Canceled
-	3, // 3: ringfence.event.v1.CallRequestEvent.abandoned:type_name -> ringfence.event.v1.Abandoned
-	4, // 4: ringfence.event.v1.CallRequestEvent.erased:type_name -> ringfence.event.v1.RequestErased
-	5, // 5: ringfence.event.v1.CallRequestEvent.call_overdue:type_name -> ringfence.event.v1.CallOverdue
-	6, // 6: ringfence.event.v1.Requested.scheduled_for:type_name -> google.protobuf.Timestamp
-	6, // 7: ringfence.event.v1.Requested.queued_at:type_name -> google.protobuf.Timestamp
-	7, // 8: ringfence.event.v1.CallOverdue.call:type_name -> ringfence.event.v1.Call
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	7,  // 0: ringfence.event.v1.CallRequestEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	1,  // 1: ringfence.event.v1.CallRequestEvent.requested:type_name -> ringfence.event.v1.Requested
+	2,  // 2: ringfence.event.v1.CallRequestEvent.canceled:type_name -> ringfence.event.v1.Canceled
+	3,  // 3: ringfence.event.v1.CallRequestEvent.abandoned:type_name -> ringfence.event.v1.Abandoned
+	4,  // 4: ringfence.event.v1.CallRequestEvent.erased:type_name -> ringfence.event.v1.RequestErased
+	5,  // 5: ringfence.event.v1.CallRequestEvent.call_overdue:type_name -> ringfence.event.v1.CallOverdue
+	6,  // 6: ringfence.event.v1.CallRequestEvent.inbound_unconfirmed:type_name -> ringfence.event.v1.InboundUnconfirmed
+	7,  // 7: ringfence.event.v1.Requested.scheduled_for:type_name -> google.protobuf.Timestamp
+	7,  // 8: ringfence.event.v1.Requested.queued_at:type_name -> google.protobuf.Timestamp
+	8,  // 9: ringfence.event.v1.CallOverdue.call:type_name -> ringfence.event.v1.Call
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_call_requests_proto_init() }
@@ -587,6 +655,7 @@ func file_ringfence_event_v1_call_requests_proto_init() {
 		(*CallRequestEvent_Abandoned)(nil),
 		(*CallRequestEvent_Erased)(nil),
 		(*CallRequestEvent_CallOverdue)(nil),
+		(*CallRequestEvent_InboundUnconfirmed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -594,7 +663,7 @@ func file_ringfence_event_v1_call_requests_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_call_requests_proto_rawDesc), len(file_ringfence_event_v1_call_requests_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -46,6 +46,7 @@ type DialEvent struct {
 	//	*DialEvent_Failed
 	//	*DialEvent_Erased
 	//	*DialEvent_Recorded
+	//	*DialEvent_CallUnknown
 	Event         isDialEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -215,6 +216,15 @@ func (x *DialEvent) GetRecorded() *Recorded {
 	return nil
 }
 
+func (x *DialEvent) GetCallUnknown() *CallUnknown {
+	if x != nil {
+		if x, ok := x.Event.(*DialEvent_CallUnknown); ok {
+			return x.CallUnknown
+		}
+	}
+	return nil
+}
+
 type isDialEvent_Event interface {
 	isDialEvent_Event()
 }
@@ -263,6 +273,10 @@ type DialEvent_Recorded struct {
 	Recorded *Recorded `protobuf:"bytes,20,opt,name=recorded,proto3,oneof"`
 }
 
+type DialEvent_CallUnknown struct {
+	CallUnknown *CallUnknown `protobuf:"bytes,21,opt,name=call_unknown,json=callUnknown,proto3,oneof"`
+}
+
 func (*DialEvent_Withdrawn) isDialEvent_Event() {}
 
 func (*DialEvent_Blocked) isDialEvent_Event() {}
@@ -284,6 +298,8 @@ func (*DialEvent_Failed) isDialEvent_Event() {}
 func (*DialEvent_Erased) isDialEvent_Event() {}
 
 func (*DialEvent_Recorded) isDialEvent_Event() {}
+
+func (*DialEvent_CallUnknown) isDialEvent_Event() {}
 
 // Call is the dialer's record of a call.
 type Call struct {
@@ -312,7 +328,7 @@ type Call struct {
 	TalkSeconds  *int32 `protobuf:"varint,16,opt,name=talk_seconds,json=talkSeconds,proto3,oneof" json:"talk_seconds,omitempty"`
 	TotalSeconds *int32 `protobuf:"varint,17,opt,name=total_seconds,json=totalSeconds,proto3,oneof" json:"total_seconds,omitempty"`
 	// The talk time in seconds if the call was completed, otherwise 0. billing-wallet charges for
-	// this time.
+	// this time. 0 for an inbound call without a price.
 	BillableSeconds int32 `protobuf:"varint,18,opt,name=billable_seconds,json=billableSeconds,proto3" json:"billable_seconds,omitempty"`
 	// Set if the call request ended as failed because of this call, for example invalid_number or
 	// provider_rejected.
@@ -324,7 +340,9 @@ type Call struct {
 	RecordingKey string `protobuf:"bytes,22,opt,name=recording_key,json=recordingKey,proto3" json:"recording_key,omitempty"`
 	// The part of the disclosure that was played. Absent before the end of the call, and if the part
 	// is unknown.
-	Disclosure    *Disclosure `protobuf:"bytes,23,opt,name=disclosure,proto3" json:"disclosure,omitempty"`
+	Disclosure *Disclosure `protobuf:"bytes,23,opt,name=disclosure,proto3" json:"disclosure,omitempty"`
+	// True for an inbound call that has a price. billing-wallet can have a hold for the call.
+	Priced        bool `protobuf:"varint,24,opt,name=priced,proto3" json:"priced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -518,6 +536,13 @@ func (x *Call) GetDisclosure() *Disclosure {
 		return x.Disclosure
 	}
 	return nil
+}
+
+func (x *Call) GetPriced() bool {
+	if x != nil {
+		return x.Priced
+	}
+	return false
 }
 
 // Disclosure describes how much of the disclosure was played in one call. The disclosure is the
@@ -1112,11 +1137,57 @@ func (x *CallErased) GetErasureId() string {
 	return ""
 }
 
+// CallUnknown answers InboundUnconfirmed on call-requests.v1: the dialer has no inbound call with
+// this id. billing-wallet releases the hold of the call.
+type CallUnknown struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CallId        string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallUnknown) Reset() {
+	*x = CallUnknown{}
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallUnknown) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallUnknown) ProtoMessage() {}
+
+func (x *CallUnknown) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallUnknown.ProtoReflect.Descriptor instead.
+func (*CallUnknown) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CallUnknown) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
 var File_ringfence_event_v1_dial_events_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\n" +
-	"$ringfence/event/v1/dial_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd0\x06\n" +
+	"$ringfence/event/v1/dial_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x96\a\n" +
 	"\tDialEvent\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12;\n" +
@@ -1134,8 +1205,9 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\banalysed\x18\x11 \x01(\v2\x1c.ringfence.event.v1.AnalysedH\x00R\banalysed\x124\n" +
 	"\x06failed\x18\x12 \x01(\v2\x1a.ringfence.event.v1.FailedH\x00R\x06failed\x128\n" +
 	"\x06erased\x18\x13 \x01(\v2\x1e.ringfence.event.v1.CallErasedH\x00R\x06erased\x12:\n" +
-	"\brecorded\x18\x14 \x01(\v2\x1c.ringfence.event.v1.RecordedH\x00R\brecordedB\a\n" +
-	"\x05event\"\xbc\a\n" +
+	"\brecorded\x18\x14 \x01(\v2\x1c.ringfence.event.v1.RecordedH\x00R\brecorded\x12D\n" +
+	"\fcall_unknown\x18\x15 \x01(\v2\x1f.ringfence.event.v1.CallUnknownH\x00R\vcallUnknownB\a\n" +
+	"\x05event\"\xd4\a\n" +
 	"\x04Call\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1c\n" +
 	"\tdirection\x18\x02 \x01(\tR\tdirection\x12\x12\n" +
@@ -1166,7 +1238,8 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\rrecording_key\x18\x16 \x01(\tR\frecordingKey\x12>\n" +
 	"\n" +
 	"disclosure\x18\x17 \x01(\v2\x1e.ringfence.event.v1.DisclosureR\n" +
-	"disclosureB\x0f\n" +
+	"disclosure\x12\x16\n" +
+	"\x06priced\x18\x18 \x01(\bR\x06pricedB\x0f\n" +
 	"\r_ring_secondsB\x0f\n" +
 	"\r_talk_secondsB\x10\n" +
 	"\x0e_total_seconds\"\xcb\x01\n" +
@@ -1206,7 +1279,9 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\n" +
 	"CallErased\x12\x1d\n" +
 	"\n" +
-	"erasure_id\x18\x01 \x01(\tR\terasureIdB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
+	"erasure_id\x18\x01 \x01(\tR\terasureId\"&\n" +
+	"\vCallUnknown\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callIdB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (
 	file_ringfence_event_v1_dial_events_proto_rawDescOnce sync.Once
@@ -1220,7 +1295,7 @@ func file_ringfence_event_v1_dial_events_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_dial_events_proto_rawDescData
 }
 
-var file_ringfence_event_v1_dial_events_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_ringfence_event_v1_dial_events_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_ringfence_event_v1_dial_events_proto_goTypes = []any{
 	(*DialEvent)(nil),             // 0: ringfence.event.v1.DialEvent
 	(*Call)(nil),                  // 1: ringfence.event.v1.Call
@@ -1236,10 +1311,11 @@ var file_ringfence_event_v1_dial_events_proto_goTypes = []any{
 	(*Failed)(nil),                // 11: ringfence.event.v1.Failed
 	(*Recorded)(nil),              // 12: ringfence.event.v1.Recorded
 	(*CallErased)(nil),            // 13: ringfence.event.v1.CallErased
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*CallUnknown)(nil),           // 14: ringfence.event.v1.CallUnknown
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
 }
 var file_ringfence_event_v1_dial_events_proto_depIdxs = []int32{
-	14, // 0: ringfence.event.v1.DialEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	15, // 0: ringfence.event.v1.DialEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: ringfence.event.v1.DialEvent.call:type_name -> ringfence.event.v1.Call
 	3,  // 2: ringfence.event.v1.DialEvent.withdrawn:type_name -> ringfence.event.v1.Withdrawn
 	4,  // 3: ringfence.event.v1.DialEvent.blocked:type_name -> ringfence.event.v1.Blocked
@@ -1252,21 +1328,22 @@ var file_ringfence_event_v1_dial_events_proto_depIdxs = []int32{
 	11, // 10: ringfence.event.v1.DialEvent.failed:type_name -> ringfence.event.v1.Failed
 	13, // 11: ringfence.event.v1.DialEvent.erased:type_name -> ringfence.event.v1.CallErased
 	12, // 12: ringfence.event.v1.DialEvent.recorded:type_name -> ringfence.event.v1.Recorded
-	14, // 13: ringfence.event.v1.Call.queued_at:type_name -> google.protobuf.Timestamp
-	14, // 14: ringfence.event.v1.Call.dialed_at:type_name -> google.protobuf.Timestamp
-	14, // 15: ringfence.event.v1.Call.ringing_at:type_name -> google.protobuf.Timestamp
-	14, // 16: ringfence.event.v1.Call.answered_at:type_name -> google.protobuf.Timestamp
-	14, // 17: ringfence.event.v1.Call.ended_at:type_name -> google.protobuf.Timestamp
-	2,  // 18: ringfence.event.v1.Call.disclosure:type_name -> ringfence.event.v1.Disclosure
-	14, // 19: ringfence.event.v1.Disclosure.started_at:type_name -> google.protobuf.Timestamp
-	14, // 20: ringfence.event.v1.Disclosure.finished_at:type_name -> google.protobuf.Timestamp
-	14, // 21: ringfence.event.v1.Disclosure.cut_at:type_name -> google.protobuf.Timestamp
-	14, // 22: ringfence.event.v1.Rescheduled.scheduled_for:type_name -> google.protobuf.Timestamp
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	14, // 13: ringfence.event.v1.DialEvent.call_unknown:type_name -> ringfence.event.v1.CallUnknown
+	15, // 14: ringfence.event.v1.Call.queued_at:type_name -> google.protobuf.Timestamp
+	15, // 15: ringfence.event.v1.Call.dialed_at:type_name -> google.protobuf.Timestamp
+	15, // 16: ringfence.event.v1.Call.ringing_at:type_name -> google.protobuf.Timestamp
+	15, // 17: ringfence.event.v1.Call.answered_at:type_name -> google.protobuf.Timestamp
+	15, // 18: ringfence.event.v1.Call.ended_at:type_name -> google.protobuf.Timestamp
+	2,  // 19: ringfence.event.v1.Call.disclosure:type_name -> ringfence.event.v1.Disclosure
+	15, // 20: ringfence.event.v1.Disclosure.started_at:type_name -> google.protobuf.Timestamp
+	15, // 21: ringfence.event.v1.Disclosure.finished_at:type_name -> google.protobuf.Timestamp
+	15, // 22: ringfence.event.v1.Disclosure.cut_at:type_name -> google.protobuf.Timestamp
+	15, // 23: ringfence.event.v1.Rescheduled.scheduled_for:type_name -> google.protobuf.Timestamp
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_dial_events_proto_init() }
@@ -1286,6 +1363,7 @@ func file_ringfence_event_v1_dial_events_proto_init() {
 		(*DialEvent_Failed)(nil),
 		(*DialEvent_Erased)(nil),
 		(*DialEvent_Recorded)(nil),
+		(*DialEvent_CallUnknown)(nil),
 	}
 	file_ringfence_event_v1_dial_events_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
@@ -1294,7 +1372,7 @@ func file_ringfence_event_v1_dial_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_dial_events_proto_rawDesc), len(file_ringfence_event_v1_dial_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -22,11 +22,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// WalletEvent is the value of the records on wallet-events.v1 (key call_request_id, or workspace_id
-// for LowBalance).
+// WalletEvent is the value of the records on wallet-events.v1 (key call_request_id, call_id for an
+// inbound call, or workspace_id for LowBalance).
 type WalletEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty for LowBalance.
+	// Empty for LowBalance and for an inbound call.
 	CallRequestId string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
 	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	OccurredAt    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
@@ -271,8 +271,11 @@ func (x *Released) GetCallId() string {
 
 // Unconfirmed means that a hold is older than two minutes, and that billing-wallet has not received
 // Requested for its call request. The service `calls` then publishes Requested again, or Abandoned.
+// For the hold of an inbound call, it publishes InboundUnconfirmed.
 type Unconfirmed struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Set only for an inbound call.
+	CallId        string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -305,6 +308,13 @@ func (x *Unconfirmed) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Unconfirmed.ProtoReflect.Descriptor instead.
 func (*Unconfirmed) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_wallet_events_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Unconfirmed) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
 }
 
 // LowBalance means that the balance has fallen below the threshold of the workspace.
@@ -408,8 +418,9 @@ const file_ringfence_event_v1_wallet_events_proto_rawDesc = "" +
 	"\famount_micro\x18\x02 \x01(\x03R\vamountMicro\x12\x1a\n" +
 	"\bcurrency\x18\x03 \x01(\tR\bcurrency\"#\n" +
 	"\bReleased\x12\x17\n" +
-	"\acall_id\x18\x01 \x01(\tR\x06callId\"\r\n" +
-	"\vUnconfirmed\"\xad\x01\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\"&\n" +
+	"\vUnconfirmed\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\"\xad\x01\n" +
 	"\n" +
 	"LowBalance\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +

@@ -162,6 +162,9 @@ type Workspace struct {
 	// Absent if an earlier version of the gateway set the policy without its operator and version. A
 	// reader then keeps the policy that it has stored.
 	CallingPolicy *CallingPolicy `protobuf:"bytes,16,opt,name=calling_policy,json=callingPolicy,proto3" json:"calling_policy,omitempty"`
+	// Absent if an earlier version of the gateway published the event. A reader then keeps the
+	// settings that it has stored, or uses the defaults.
+	Inbound       *InboundSettings `protobuf:"bytes,17,opt,name=inbound,proto3" json:"inbound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -308,6 +311,86 @@ func (x *Workspace) GetCallingPolicy() *CallingPolicy {
 	return nil
 }
 
+func (x *Workspace) GetInbound() *InboundSettings {
+	if x != nil {
+		return x.Inbound
+	}
+	return nil
+}
+
+// InboundSettings are the price and the limits of the inbound calls of a workspace.
+type InboundSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The price per minute in micro-credits. 0 means that inbound calls are free.
+	PerMinuteMicro int64 `protobuf:"varint,1,opt,name=per_minute_micro,json=perMinuteMicro,proto3" json:"per_minute_micro,omitempty"`
+	// Talk time is rounded up to a multiple of this number.
+	IncrementSeconds int32 `protobuf:"varint,2,opt,name=increment_seconds,json=incrementSeconds,proto3" json:"increment_seconds,omitempty"`
+	// The highest number of concurrent inbound calls.
+	MaxConcurrent int32 `protobuf:"varint,3,opt,name=max_concurrent,json=maxConcurrent,proto3" json:"max_concurrent,omitempty"`
+	// The maximum talk time of an inbound call.
+	MaxCallSeconds int32 `protobuf:"varint,4,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *InboundSettings) Reset() {
+	*x = InboundSettings{}
+	mi := &file_ringfence_event_v1_workspaces_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InboundSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InboundSettings) ProtoMessage() {}
+
+func (x *InboundSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_workspaces_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InboundSettings.ProtoReflect.Descriptor instead.
+func (*InboundSettings) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_workspaces_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *InboundSettings) GetPerMinuteMicro() int64 {
+	if x != nil {
+		return x.PerMinuteMicro
+	}
+	return 0
+}
+
+func (x *InboundSettings) GetIncrementSeconds() int32 {
+	if x != nil {
+		return x.IncrementSeconds
+	}
+	return 0
+}
+
+func (x *InboundSettings) GetMaxConcurrent() int32 {
+	if x != nil {
+		return x.MaxConcurrent
+	}
+	return 0
+}
+
+func (x *InboundSettings) GetMaxCallSeconds() int32 {
+	if x != nil {
+		return x.MaxCallSeconds
+	}
+	return 0
+}
+
 // CallingPolicy is the calling policy that an operator set.
 type CallingPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -323,7 +406,7 @@ type CallingPolicy struct {
 
 func (x *CallingPolicy) Reset() {
 	*x = CallingPolicy{}
-	mi := &file_ringfence_event_v1_workspaces_proto_msgTypes[2]
+	mi := &file_ringfence_event_v1_workspaces_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -335,7 +418,7 @@ func (x *CallingPolicy) String() string {
 func (*CallingPolicy) ProtoMessage() {}
 
 func (x *CallingPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_workspaces_proto_msgTypes[2]
+	mi := &file_ringfence_event_v1_workspaces_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -348,7 +431,7 @@ func (x *CallingPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallingPolicy.ProtoReflect.Descriptor instead.
 func (*CallingPolicy) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_workspaces_proto_rawDescGZIP(), []int{2}
+	return file_ringfence_event_v1_workspaces_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CallingPolicy) GetPolicyJson() []byte {
@@ -385,7 +468,7 @@ const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
 	"\tworkspace\x18\n" +
 	" \x01(\v2\x1d.ringfence.event.v1.WorkspaceH\x00R\tworkspace\x12F\n" +
 	"\x0etest_workspace\x18\v \x01(\v2\x1d.ringfence.event.v1.WorkspaceH\x00R\rtestWorkspaceB\a\n" +
-	"\x05event\"\x8d\x05\n" +
+	"\x05event\"\xcc\x05\n" +
 	"\tWorkspace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x1a\n" +
@@ -404,7 +487,13 @@ const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
 	"\x13transcripts_enabled\x18\r \x01(\bR\x12transcriptsEnabled\x12-\n" +
 	"\x12recordings_enabled\x18\x0e \x01(\bR\x11recordingsEnabled\x120\n" +
 	"\x14keep_recordings_days\x18\x0f \x01(\x05R\x12keepRecordingsDays\x12H\n" +
-	"\x0ecalling_policy\x18\x10 \x01(\v2!.ringfence.event.v1.CallingPolicyR\rcallingPolicy\"r\n" +
+	"\x0ecalling_policy\x18\x10 \x01(\v2!.ringfence.event.v1.CallingPolicyR\rcallingPolicy\x12=\n" +
+	"\ainbound\x18\x11 \x01(\v2#.ringfence.event.v1.InboundSettingsR\ainbound\"\xb9\x01\n" +
+	"\x0fInboundSettings\x12(\n" +
+	"\x10per_minute_micro\x18\x01 \x01(\x03R\x0eperMinuteMicro\x12+\n" +
+	"\x11increment_seconds\x18\x02 \x01(\x05R\x10incrementSeconds\x12%\n" +
+	"\x0emax_concurrent\x18\x03 \x01(\x05R\rmaxConcurrent\x12(\n" +
+	"\x10max_call_seconds\x18\x04 \x01(\x05R\x0emaxCallSeconds\"r\n" +
 	"\rCallingPolicy\x12\x1f\n" +
 	"\vpolicy_json\x18\x01 \x01(\fR\n" +
 	"policyJson\x12\x1a\n" +
@@ -423,23 +512,25 @@ func file_ringfence_event_v1_workspaces_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_workspaces_proto_rawDescData
 }
 
-var file_ringfence_event_v1_workspaces_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_ringfence_event_v1_workspaces_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_ringfence_event_v1_workspaces_proto_goTypes = []any{
 	(*WorkspaceEvent)(nil),        // 0: ringfence.event.v1.WorkspaceEvent
 	(*Workspace)(nil),             // 1: ringfence.event.v1.Workspace
-	(*CallingPolicy)(nil),         // 2: ringfence.event.v1.CallingPolicy
-	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
+	(*InboundSettings)(nil),       // 2: ringfence.event.v1.InboundSettings
+	(*CallingPolicy)(nil),         // 3: ringfence.event.v1.CallingPolicy
+	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
 }
 var file_ringfence_event_v1_workspaces_proto_depIdxs = []int32{
-	3, // 0: ringfence.event.v1.WorkspaceEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	4, // 0: ringfence.event.v1.WorkspaceEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1, // 1: ringfence.event.v1.WorkspaceEvent.workspace:type_name -> ringfence.event.v1.Workspace
 	1, // 2: ringfence.event.v1.WorkspaceEvent.test_workspace:type_name -> ringfence.event.v1.Workspace
-	2, // 3: ringfence.event.v1.Workspace.calling_policy:type_name -> ringfence.event.v1.CallingPolicy
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	3, // 3: ringfence.event.v1.Workspace.calling_policy:type_name -> ringfence.event.v1.CallingPolicy
+	2, // 4: ringfence.event.v1.Workspace.inbound:type_name -> ringfence.event.v1.InboundSettings
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_workspaces_proto_init() }
@@ -457,7 +548,7 @@ func file_ringfence_event_v1_workspaces_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_workspaces_proto_rawDesc), len(file_ringfence_event_v1_workspaces_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"ringfence.dev/test/kit"
 )
 
 // mustBeBornWithItsID checks that the time in the UUIDv7 is the value of created_at.
@@ -100,4 +102,123 @@ func TestInbound_IsStoredDeliveredAndNotCharged(t *testing.T) {
 			got.text("last_transaction_at"), got.body)
 	}
 	w.read.refused(t, 404, "not_found", "GET", "/v1/calls/"+uuid.NewString(), nil)
+}
+
+// callIn places an inbound call from a number to the number line, and returns the call after its
+// end.
+func callIn(t *testing.T, w *tenant, from, line string) (call answer) {
+	t.Helper()
+	carrier := &client{base: stack(t).Demo.SimURL, http: w.operator.http}
+	started := carrier.send(t, "POST", "/inbound", set{"from": from, "to": line})
+	if started.status/100 != 2 {
+		t.Fatalf("POST /inbound = %d %s", started.status, started.body)
+	}
+	id := started.text("call_id")
+	until(t, "the inbound call ends", func() bool {
+		call = w.read.send(t, "GET", "/v1/calls/"+id, nil)
+		status := call.text("status")
+		return call.status == 200 && status != "ringing" && status != "in_progress"
+	})
+	return call
+}
+
+// newLine gives the workspace a number for inbound calls.
+func newLine(t *testing.T, w *tenant) string {
+	t.Helper()
+	line := number(1)
+	w.operator.want(t, 201, "POST", w.admin+"/numbers", set{"phone_e164": line, "agent_id": w.agent})
+	return line
+}
+
+func TestInbound_CallWithAPriceIsChargedOnce(t *testing.T) {
+	w := workspace(t, set{"inbound": set{"per_minute": "0.06", "increment_seconds": 10}})
+	hears := w.subscribeAll(t)
+	w.topUp(t, "1")
+	line := newLine(t, w)
+	id := callIn(t, w, number(1), line).text("call_id")
+	until(t, "call.completed arrives", func() bool {
+		return slices.ContainsFunc(hears(), func(d kit.Delivery) bool { return d.CallID == id && d.Type == "call.completed" })
+	})
+	call := w.read.want(t, 200, "GET", "/v1/calls/"+id, nil)
+	// The talk time is less than ten seconds, so one increment is charged.
+	for name, want := range map[string]string{"status": "completed", "credits_charged": "0.01", "direction": "inbound"} {
+		if got := call.text(name); got != want {
+			t.Errorf("%s = %q, want %q", name, got, want)
+		}
+	}
+	if got := w.read.want(t, 200, "GET", "/v1/wallet", nil).text("balance"); got != "0.99" {
+		t.Errorf("balance = %s, want 0.99", got)
+	}
+	accounts := w.operator.want(t, 200, "GET", w.admin+"/wallet", nil)
+	if got := accounts.text("held"); got != "0" {
+		t.Errorf("held = %s, want 0", got)
+	}
+	for kind, amount := range map[string]string{"hold": "0.6", "capture": "0.01"} {
+		page := w.operator.want(t, 200, "GET", w.admin+"/wallet/transactions?type="+kind, nil).members()["data"].([]any)
+		if len(page) != 1 {
+			t.Fatalf("transactions of the type %s = %d, want 1", kind, len(page))
+		}
+		one := page[0].(map[string]any)
+		if one["call_id"] != id {
+			t.Errorf("call_id of the %s = %v, want %s", kind, one["call_id"], id)
+		}
+		if one["call_request_id"] != nil {
+			t.Errorf("call_request_id of the %s = %v, want null", kind, one["call_request_id"])
+		}
+		if one["amount"] != amount {
+			t.Errorf("amount of the %s = %v, want %s", kind, one["amount"], amount)
+		}
+	}
+}
+
+// The price of one workspace does not affect another one.
+func TestInbound_CallWithoutSufficientCreditIsBusy(t *testing.T) {
+	w := workspace(t, set{"inbound": set{"per_minute": "0.06"}})
+	free := workspace(t)
+	hears := w.subscribeAll(t)
+	w.topUp(t, "0.59") // the longest call costs 0.6
+	line := newLine(t, w)
+	call := callIn(t, w, number(1), line)
+	for name, want := range map[string]string{
+		"status": "busy", "hangup_cause": "user_busy", "credits_charged": "", "disposition": "busy", "outcome": "",
+	} {
+		if got := call.text(name); got != want {
+			t.Errorf("%s = %q, want %q", name, got, want)
+		}
+	}
+	id := call.text("call_id")
+	var types []string
+	until(t, "call.busy arrives", func() bool {
+		types = nil
+		for _, d := range hears() {
+			if d.CallID == id {
+				types = append(types, d.Type)
+			}
+		}
+		return slices.Contains(types, "call.busy")
+	})
+	if want := []string{"call.ringing", "call.busy"}; !slices.Equal(types, want) {
+		t.Errorf("events = %v, want %v", types, want)
+	}
+	listed := w.read.want(t, 200, "GET", "/v1/calls?direction=inbound&status=busy", nil)
+	if got := len(listed.members()["data"].([]any)); got != 1 {
+		t.Errorf("listed busy calls = %d, want 1", got)
+	}
+	var known struct{ Cause string }
+	carrier := kit.NewClient(stack(t).Demo.SimURL, "")
+	if err := carrier.Into(t.Context(), "GET", "/calls/"+id, nil, 200, &known); err != nil {
+		t.Error(err)
+	} else if known.Cause != "user_busy" {
+		t.Errorf("cause at the carrier = %q, want user_busy", known.Cause)
+	}
+	if got := w.read.want(t, 200, "GET", "/v1/wallet", nil).text("balance"); got != "0.59" {
+		t.Errorf("balance = %s, want 0.59", got)
+	}
+	w.topUp(t, "0.01")
+	if got := callIn(t, w, number(1), line).text("status"); got != "completed" {
+		t.Errorf("status of the call after the top-up = %q, want completed", got)
+	}
+	if got := callIn(t, free, number(1), newLine(t, free)).text("status"); got != "completed" {
+		t.Errorf("status of a call to a workspace without a price = %q, want completed", got)
+	}
 }

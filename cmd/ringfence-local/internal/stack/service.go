@@ -32,9 +32,10 @@ type service struct {
 func services() []service {
 	return []service{
 		{name: "contacts-compliance", callers: []string{"calls", "dialer"}},
-		{name: "billing-wallet", callers: []string{"calls"}},
+		{name: "billing-wallet", callers: []string{"calls", dialer}},
 		{name: "dialer", callers: []string{"calls"},
-			addressVars: map[string]string{"CONTACTS_URL": "contacts-compliance", "SIM_URL": carrierName}},
+			addressVars: map[string]string{"CONTACTS_URL": "contacts-compliance", "WALLET_URL": "billing-wallet",
+				"SIM_URL": carrierName}},
 		{name: "calls", addressVars: map[string]string{"CONTACTS_URL": "contacts-compliance",
 			"WALLET_URL": "billing-wallet", "DIALER_URL": "dialer"}},
 		{name: dispatcher},

@@ -45,6 +45,9 @@ func (s Settings) Body(ctx context.Context, flagValues map[string]any) (map[stri
 		if known, err := decodeJSON([]byte(text)); err == nil {
 			value = known
 		}
+		if _, isNumber := value.(json.Number); isNumber && path[len(path)-1] == "per_minute" {
+			value = text // the API has prices as decimal strings
+		}
 		if err := setField(body, path, value); err != nil {
 			return nil, fmt.Errorf("--set %s: %w", name, err)
 		}

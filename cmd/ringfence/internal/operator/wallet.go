@@ -85,7 +85,8 @@ func (c walletLowBalance) Run(ctx context.Context, o *WorkspaceClient) error {
 type walletTransactions struct{ Listed }
 
 func (c walletTransactions) Run(ctx context.Context, o *WorkspaceClient) error {
-	return o.List(ctx, o.at("wallet", "transactions"), nil, c.Listed, "id", "created_at", "type", "amount", "reference", "operator", "call_request_id")
+	return o.List(ctx, o.at("wallet", "transactions"), nil, c.Listed, "id", "created_at", "type",
+		"amount", "reference", "operator", "call_request_id", "call_id")
 }
 
 type walletReconcile struct{}

@@ -13,7 +13,7 @@ type workspaces struct {
 	List    workspacesList    `cmd:"" help:"List workspaces."`
 	Show    workspacesShow    `cmd:"" help:"Show a workspace with all its settings."`
 	Add     workspacesAdd     `cmd:"" aliases:"create" help:"Create a workspace."`
-	Change  workspacesChange  `cmd:"" help:"Change settings of a workspace: --set calls_per_second=20, --set features.api=true, --file policy.json."`
+	Change  workspacesChange  `cmd:"" help:"Change settings of a workspace: --set calls_per_second=20, --set features.api=true, --set inbound.per_minute=0.02, --file policy.json."`
 	Suspend workspacesSuspend `cmd:"" help:"Suspend a workspace. Within 5 seconds its API keys are refused, its queued calls blocked, and its webhooks held."`
 	Resume  workspacesResume  `cmd:"" help:"End the suspension of a workspace."`
 }

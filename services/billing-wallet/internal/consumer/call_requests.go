@@ -61,8 +61,8 @@ func readCallRequest(ctx context.Context, rec inbox.Record) (requestEnd holds.Ou
 	if err := rec.Decode(&event); err != nil {
 		return requestEnd, err
 	}
-	if event.GetCallOverdue() != nil {
-		return requestEnd, kafka.Skipf("the dialer publishes the end of an overdue call")
+	if event.GetCallOverdue() != nil || event.GetInboundUnconfirmed() != nil {
+		return requestEnd, kafka.Skipf("only the dialer uses this event")
 	}
 	if requestEnd, err = newOutcome(rec.Context(ctx), event.CallRequestId, event.WorkspaceId); err != nil {
 		return requestEnd, err

@@ -42,9 +42,10 @@ func (c *Consumer) Handlers() inbox.Handlers {
 }
 
 // newOutcome returns an outcome with the ids and the trace context of ctx. Its Reason is empty.
+// request is the id of the call request or of the inbound call.
 func newOutcome(ctx context.Context, request, workspace string) (requestEnd holds.Outcome, err error) {
 	if requestEnd.RequestID, err = uuid.Parse(request); err != nil {
-		return requestEnd, kafka.Parkf("call_request_id %q is no UUID", request)
+		return requestEnd, kafka.Parkf("call_request_id or call_id %q is no UUID", request)
 	}
 	if requestEnd.WorkspaceID, err = uuid.Parse(workspace); err != nil {
 		return requestEnd, kafka.Parkf("workspace_id %q is no UUID", workspace)

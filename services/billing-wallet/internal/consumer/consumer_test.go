@@ -205,6 +205,33 @@ func TestEvents_RepeatedAndReorderedEventsSettleTheHoldOnce(t *testing.T) {
 // the wanted number of requests were read. It returns the events of each request.
 func (s *service) publishedEvents(want int) map[string][]string {
 	s.Helper()
+	published := map[string][]string{}
+	enough := func() bool { return len(published) >= want }
+	s.readWalletEvents(enough, func(record *kgo.Record, message *eventv1.WalletEvent) {
+		if string(record.Key) != message.CallRequestId {
+			s.Errorf("record.Key = %q, want %q", string(record.Key), message.CallRequestId)
+		}
+		kind := "released"
+		if captured := message.GetCaptured(); captured != nil {
+			kind = money.Micro(captured.AmountMicro).String() + " " + captured.Currency
+		}
+		published[message.CallRequestId] = append(published[message.CallRequestId], kind)
+	})
+	return published
+}
+
+// walletEvents reads wallet-events.v1 until the topic has the wanted number of events and the
+// outbox is empty.
+func (s *service) walletEvents(want int) (events []*eventv1.WalletEvent) {
+	s.Helper()
+	s.readWalletEvents(func() bool { return len(events) >= want }, func(_ *kgo.Record, message *eventv1.WalletEvent) {
+		events = append(events, message)
+	})
+	return events
+}
+
+func (s *service) readWalletEvents(enough func() bool, each func(*kgo.Record, *eventv1.WalletEvent)) {
+	s.Helper()
 	s.checkCount("everything is published", `SELECT count(*) FROM outbox`, 0)
 	reader, err := kafka.NewClient(kafka.Config{Brokers: s.bus.Client.OptValue(kgo.SeedBrokers).([]string)}, "reader", nil,
 		kgo.ConsumeTopics(kafka.WalletEvents.Name))
@@ -214,27 +241,20 @@ func (s *service) publishedEvents(want int) map[string][]string {
 	defer reader.Close()
 	ctx, cancel := context.WithTimeout(s.Context(), testTimeout)
 	defer cancel()
-	published := map[string][]string{}
-	for len(published) < want {
+	for !enough() {
 		fetched := reader.PollFetches(ctx)
 		if err := fetched.Err0(); err != nil {
-			s.Fatalf("requests with an event = %d, want %d: %v", len(published), want, err)
+			s.Fatalf("read wallet events: %v", err)
 		}
 		fetched.EachRecord(func(record *kgo.Record) {
-			var message eventv1.WalletEvent
-			if err := proto.Unmarshal(record.Value, &message); err != nil {
+			message := &eventv1.WalletEvent{}
+			if err := proto.Unmarshal(record.Value, message); err != nil {
 				s.Errorf("proto.Unmarshal: %v", err)
-			} else if string(record.Key) != message.CallRequestId {
-				s.Errorf("record.Key = %q, want %q", string(record.Key), message.CallRequestId)
+				return
 			}
-			kind := "released"
-			if captured := message.GetCaptured(); captured != nil {
-				kind = money.Micro(captured.AmountMicro).String() + " " + captured.Currency
-			}
-			published[message.CallRequestId] = append(published[message.CallRequestId], kind)
+			each(record, message)
 		})
 	}
-	return published
 }
 
 func TestEvents_EndOfARequestReleasesTheHold(t *testing.T) {

@@ -20,18 +20,23 @@ const (
 	Released State = "released"
 )
 
-// Order is the request for a hold for one call request.
+// Order is the request for a hold for one call request or one inbound call.
 type Order struct {
+	// RequestID is the id of the call request, or the id of the inbound call.
 	RequestID      uuid.UUID
 	WorkspaceID    uuid.UUID
 	To             string
 	MaxCallSeconds int32
+	// Inbound is the rate of an inbound call. It is nil for a call request.
+	Inbound *Rate
 }
 
-// Hold is the credit that is reserved for one call request. It contains the rate that was valid
-// when the hold was placed.
+// Hold is the credit that is reserved for one call request or one inbound call. It contains the
+// rate that was valid when the hold was made.
 type Hold struct {
+	// RequestID is the id of the call request, or the id of the call if Inbound is true.
 	RequestID        uuid.UUID
+	Inbound          bool
 	WorkspaceID      uuid.UUID
 	Amount           money.Micro `db:"amount_micro"`
 	Currency         string
@@ -44,11 +49,11 @@ type Hold struct {
 }
 
 var (
-	// ErrEnded means that the hold of this request id is already settled. No further hold can be
-	// placed for the id.
-	ErrEnded = errors.New("this call request has ended and can hold nothing any more")
-	// ErrForeign means that the request id belongs to another workspace.
-	ErrForeign = errors.New("this call request belongs to another workspace")
+	// ErrEnded means that the hold of this id is already settled. The same id can never get another
+	// hold.
+	ErrEnded = errors.New("this call request or call has ended and can hold nothing any more")
+	// ErrForeign means that the id belongs to another workspace.
+	ErrForeign = errors.New("this call request or call belongs to another workspace")
 )
 
 // Insufficient is the error for a wallet whose spendable credit is below the price of the longest
@@ -97,13 +102,16 @@ func (d *WalletView) Decide(o Order) Decision {
 		return Decision{Hold: known, Repeated: true}
 	}
 	agreed := Match(d.Rates, o.To)
+	if o.Inbound != nil {
+		agreed = *o.Inbound
+	}
 	needed := money.Price(agreed.PerMinute, o.MaxCallSeconds, agreed.IncrementSeconds)
 	if needed > d.Spendable {
 		return Decision{Err: &Insufficient{Needed: needed, Available: d.Spendable, Currency: d.Currency}}
 	}
 	h := Hold{
 		RequestID: o.RequestID, WorkspaceID: o.WorkspaceID, Amount: needed, Currency: d.Currency, PerMinute: agreed.PerMinute,
-		IncrementSeconds: agreed.IncrementSeconds, MaxCallSeconds: o.MaxCallSeconds, State: Held,
+		IncrementSeconds: agreed.IncrementSeconds, MaxCallSeconds: o.MaxCallSeconds, State: Held, Inbound: o.Inbound != nil,
 	}
 	d.Spendable -= needed
 	d.Known[o.RequestID] = h

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
@@ -41,6 +42,31 @@ func TestDecide_HoldsThePriceOfTheLongestCall(t *testing.T) {
 	}
 	if view.Spendable != 300_000 {
 		t.Errorf("spendable = %s, want 0.3", view.Spendable)
+	}
+}
+
+func TestDecide_InboundCallHasTheRateOfTheOrder(t *testing.T) {
+	t.Parallel()
+	view := &holds.WalletView{Spendable: money.Credit, Currency: "USD", Known: map[uuid.UUID]holds.Hold{},
+		Rates: []holds.Rate{{Prefix: "+1", PerMinute: 100_000, IncrementSeconds: 60}}}
+	order := holds.Order{RequestID: uuid.New(), WorkspaceID: uuid.New(), MaxCallSeconds: 600,
+		Inbound: &holds.Rate{PerMinute: 30_000, IncrementSeconds: 6}}
+	first := view.Decide(order)
+	if first.Err != nil {
+		t.Fatalf("Decide: %v", first.Err)
+	}
+	want := holds.Hold{RequestID: order.RequestID, Inbound: true, WorkspaceID: order.WorkspaceID, Amount: 300_000,
+		Currency: "USD", PerMinute: 30_000, IncrementSeconds: 6, MaxCallSeconds: 600, State: holds.Held}
+	if diff := cmp.Diff(want, first.Hold); diff != "" {
+		t.Errorf("hold (-want +got):\n%s", diff)
+	}
+	order.Inbound = &holds.Rate{PerMinute: 900_000, IncrementSeconds: 60}
+	again := view.Decide(order)
+	if !again.Repeated {
+		t.Error("the repeated order made another hold")
+	}
+	if again.Hold.Amount != 300_000 {
+		t.Errorf("amount of the repeated order = %s, want 0.3", again.Hold.Amount)
 	}
 }
 

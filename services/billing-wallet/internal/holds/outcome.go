@@ -17,14 +17,18 @@ const (
 	Failed    Reason = "failed"
 	Canceled  Reason = "canceled"
 	Abandoned Reason = "abandoned"
+	// CallUnknown means that the dialer has no inbound call with this id.
+	CallUnknown Reason = "call_unknown"
 )
 
-// Outcome is the end of a request. Its fields are stored in the table pending_settlements.
+// Outcome is the end of a request or of an inbound call. Its fields are stored in the table
+// pending_settlements.
 type Outcome struct {
 	ID          int64
 	WorkspaceID uuid.UUID
-	RequestID   uuid.UUID
-	Reason      Reason
+	// RequestID is the id of the call request, or the id of the inbound call.
+	RequestID uuid.UUID
+	Reason    Reason
 	// BillableSeconds is the number of seconds to charge. It is 0 if nothing is charged.
 	BillableSeconds int32
 	// CallID is nil if there was no call.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace"
 
+	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
@@ -21,14 +22,18 @@ import (
 // maxCallSeconds limits max_call_seconds to one day.
 const maxCallSeconds = 24 * 60 * 60
 
-// Hold implements HoldService. The error code is CodeFailedPrecondition if the request has ended,
-// and CodeNotFound if the workspace has no wallet.
+// Hold implements HoldService. The error code is CodeFailedPrecondition if the request or the
+// inbound call has ended, and CodeNotFound if the workspace has no wallet.
 func (a *API) Hold(ctx context.Context, request *connect.Request[billingv1.HoldRequest]) (*connect.Response[billingv1.HoldResponse], error) {
 	order, err := orderOf(request.Msg)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallRequestID(order.RequestID.String()))
+	if order.Inbound != nil {
+		trace.SpanFromContext(ctx).SetAttributes(telemetry.CallID(order.RequestID.String()))
+	} else {
+		trace.SpanFromContext(ctx).SetAttributes(telemetry.CallRequestID(order.RequestID.String()))
+	}
 	decision, err := a.holds.Hold(ctx, order)
 	if err != nil {
 		return nil, holdError(ctx, order, err)
@@ -50,20 +55,42 @@ func (a *API) Hold(ctx context.Context, request *connect.Request[billingv1.HoldR
 }
 
 func orderOf(request *billingv1.HoldRequest) (order holds.Order, err error) {
-	if order.RequestID, err = uuid.Parse(request.CallRequestId); err != nil {
-		return order, fmt.Errorf("call_request_id: %w", err)
-	}
 	if order.WorkspaceID, err = uuid.Parse(request.WorkspaceId); err != nil {
 		return order, fmt.Errorf("workspace_id: %w", err)
+	}
+	if request.MaxCallSeconds < 1 || request.MaxCallSeconds > maxCallSeconds {
+		return order, fmt.Errorf("max_call_seconds is %d, want 1 to %d", request.MaxCallSeconds, maxCallSeconds)
+	}
+	order.MaxCallSeconds = request.MaxCallSeconds
+	if request.Inbound != nil {
+		return inboundOrder(order, request.Inbound)
+	}
+	if order.RequestID, err = uuid.Parse(request.CallRequestId); err != nil {
+		return order, fmt.Errorf("call_request_id: %w", err)
 	}
 	to, ok := phone.Parse(request.ToE164)
 	if !ok {
 		return order, errors.New("to_e164 is no E.164 number")
 	}
-	if request.MaxCallSeconds < 1 || request.MaxCallSeconds > maxCallSeconds {
-		return order, fmt.Errorf("max_call_seconds is %d, want 1 to %d", request.MaxCallSeconds, maxCallSeconds)
+	order.To = string(to)
+	return order, nil
+}
+
+func inboundOrder(order holds.Order, call *billingv1.InboundHold) (holds.Order, error) {
+	callID, err := uuid.Parse(call.CallId)
+	if err != nil {
+		return order, fmt.Errorf("inbound.call_id: %w", err)
 	}
-	order.To, order.MaxCallSeconds = string(to), request.MaxCallSeconds
+	rate := holds.Rate{PerMinute: money.Micro(call.PerMinuteMicro), IncrementSeconds: call.IncrementSeconds}
+	if rate.PerMinute < 0 || rate.PerMinute > holds.MaxPerMinute {
+		return order, fmt.Errorf("inbound.per_minute_micro is %d, want 0 to %d", call.PerMinuteMicro,
+			int64(holds.MaxPerMinute))
+	}
+	if rate.IncrementSeconds < 1 || rate.IncrementSeconds > holds.MaxIncrementSeconds {
+		return order, fmt.Errorf("inbound.increment_seconds is %d, want 1 to %d", call.IncrementSeconds,
+			holds.MaxIncrementSeconds)
+	}
+	order.RequestID, order.Inbound = callID, &rate
 	return order, nil
 }
 

@@ -339,7 +339,7 @@ func TestHold_ReturnsTheHoldOrTheMissingCredit(t *testing.T) {
 		seconds   int32
 		want      connect.Code
 	}{
-		"the dialer is refused":    {"dialer", workspace, wallettest.ID(), 600, connect.CodePermissionDenied},
+		"the gateway is refused":   {"gateway", workspace, wallettest.ID(), 600, connect.CodePermissionDenied},
 		"no wallet":                {"calls", wallettest.ID(), wallettest.ID(), 600, connect.CodeNotFound},
 		"another workspace's id":   {"calls", wallettest.Workspace(t, s.store, money.Credit), request, 600, connect.CodeFailedPrecondition},
 		"a call of no length":      {"calls", workspace, wallettest.ID(), 0, connect.CodeInvalidArgument},
@@ -366,4 +366,64 @@ func TestHold_RepeatedHoldKeepsMaxCallSeconds(t *testing.T) {
 			t.Errorf("Hold for %d s returned max_call_seconds %d, want 60", reported, got)
 		}
 	}
+}
+
+func (s *stack) holdInbound(
+	workspace, call uuid.UUID, inbound *billingv1.InboundHold,
+) (*billingv1.HoldResponse, error) {
+	s.Helper()
+	client := billingv1.NewHoldServiceClient(http.DefaultClient, s.url,
+		connect.WithInterceptors(s.keys["dialer"].ClientInterceptor("billing-wallet")))
+	inbound.CallId = call.String()
+	answer, err := client.Hold(s.Context(), connect.NewRequest(&billingv1.HoldRequest{
+		WorkspaceId: workspace.String(), MaxCallSeconds: 600, Inbound: inbound,
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return answer.Msg, nil
+}
+
+func TestHold_OfAnInboundCallHasItsPriceAndItsCallID(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace, call := wallettest.Workspace(t, s.store, money.Credit/2), wallettest.ID()
+	price := &billingv1.InboundHold{PerMinuteMicro: 30_000, IncrementSeconds: 6}
+	for range 2 { // a repeated request makes no second hold
+		answer, err := s.holdInbound(workspace, call, price)
+		if err != nil {
+			t.Fatalf("Hold: %v", err)
+		}
+		if got := answer.GetHeld().GetAmountMicro(); got != 300_000 {
+			t.Errorf("amount = %d, want 300000", got)
+		}
+	}
+	wallettest.Balances(t, s.store, workspace, 200_000, 300_000)
+	answer, err := s.holdInbound(workspace, wallettest.ID(), price)
+	if err != nil {
+		t.Fatalf("Hold: %v", err)
+	}
+	if answer.GetInsufficient() == nil {
+		t.Errorf("Hold above the credit = %v, want insufficient", answer)
+	}
+	path := "/admin/v1/workspaces/" + workspace.String() + "/wallet/transactions?type=hold"
+	status, body := s.request("GET", path, workspace, "ada", "")
+	s.checkResponse("transactions", status, body, 200, `"call_id":"`+call.String()+`"`, `"call_request_id":null`)
+}
+
+func TestHold_RefusesAnInvalidPriceOfAnInboundCall(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, money.Credit)
+	for name, price := range map[string]*billingv1.InboundHold{
+		"a negative price":      {PerMinuteMicro: -1, IncrementSeconds: 1},
+		"a price above maximum": {PerMinuteMicro: 1_000_000_001, IncrementSeconds: 1},
+		"no increment":          {PerMinuteMicro: 1},
+		"a long increment":      {PerMinuteMicro: 1, IncrementSeconds: 3601},
+	} {
+		if _, err := s.holdInbound(workspace, wallettest.ID(), price); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("%s: Hold = %v, want invalid_argument", name, err)
+		}
+	}
+	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Routes returns the routes of the service. The gateway forwards requests of customers and
-// operators, and calls ApplySetting. Only the service `calls` can call Hold.
+// operators, and calls ApplySetting. Only the service `calls` and the dialer can call Hold.
 func (a *API) Routes(tel *telemetry.Telemetry, keys *serviceauth.Keys) (http.Handler, error) {
 	traces, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
@@ -38,7 +38,8 @@ func (a *API) Routes(tel *telemetry.Telemetry, keys *serviceauth.Keys) (http.Han
 		r.Put("/rates", httpserver.Handle(a.putRates))
 		r.Get("/rates", httpserver.Handle(a.getRates))
 	})
-	path, questions := billingv1.NewHoldServiceHandler(a, connect.WithInterceptors(traces), keys.AllowServices("calls"))
+	path, questions := billingv1.NewHoldServiceHandler(a, connect.WithInterceptors(traces),
+		keys.AllowServices("calls", "dialer"))
 	router.Handle(path+"{procedure}", questions)
 	path, setting := settingsv1.NewSettingServiceHandler(a, connect.WithInterceptors(traces),
 		keys.AllowServices(serviceauth.Gateway))

@@ -34,11 +34,17 @@ type transactionView struct {
 	Reference     *string           `json:"reference"`
 	Operator      *string           `json:"operator"`
 	CallRequestID *uuid.UUID        `json:"call_request_id"`
+	CallID        *uuid.UUID        `json:"call_id"`
 	CreatedAt     openapi.Timestamp `json:"created_at"`
 }
 
+// viewTransaction sets call_id for an inbound call, and call_request_id for a call request.
 func viewTransaction(t ledger.Transaction) transactionView {
-	return transactionView{t.ID, t.Kind, t.Amount().String(), t.Reference, t.Operator, t.RequestID,
+	requestID, callID := t.RequestID, (*uuid.UUID)(nil)
+	if t.Inbound {
+		requestID, callID = nil, t.RequestID
+	}
+	return transactionView{t.ID, t.Kind, t.Amount().String(), t.Reference, t.Operator, requestID, callID,
 		openapi.TimestampOf(t.CreatedAt())}
 }
 

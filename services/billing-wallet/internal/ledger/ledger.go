@@ -91,6 +91,9 @@ type Transaction struct {
 	Reference *string
 	Operator  *string
 	RequestID *uuid.UUID
+	// Inbound is true if RequestID is the id of an inbound call. It is set only if the transaction
+	// was read from the store.
+	Inbound bool
 	Accounts
 }
 

@@ -24,10 +24,11 @@ const (
 	longOpenFactor = 180
 )
 
-// Confirmer publishes the event `unconfirmed` for two kinds of open holds: holds whose event
-// `requested` has not arrived, and holds that are still open hours after this event. It repeats the
-// event until the service `calls` responds. Confirmer never releases a hold. Only an event about
-// the request can release it.
+// Confirmer publishes the event `unconfirmed` for two kinds of open holds: holds without the event
+// `requested` of their request, and holds that are still open hours after this event. For an
+// inbound call, the event `answered` of the call replaces `requested`. Confirmer repeats the event
+// until the service `calls` or the dialer responds. It never releases a hold: only an event about
+// the request or the call releases it.
 type Confirmer struct {
 	store                     *store.Store
 	relay                     *outbox.Relay
@@ -108,7 +109,7 @@ func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 		}
 		for _, hold := range due {
 			slog.WarnContext(ctx, "unconfirmed hold reported to the service calls", "call_request_id", hold.RequestID,
-				"workspace_id", hold.WorkspaceID)
+				"workspace_id", hold.WorkspaceID, "inbound", hold.Inbound)
 		}
 		reported += len(due)
 		if len(due) < confirmBatch {
@@ -123,11 +124,15 @@ func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 }
 
 func unconfirmedEvent(u store.Request) outbox.Event {
+	message := &eventv1.WalletEvent{
+		CallRequestId: u.RequestID.String(), WorkspaceId: u.WorkspaceID.String(), OccurredAt: timestamppb.Now(),
+		Event: &eventv1.WalletEvent_Unconfirmed{Unconfirmed: &eventv1.Unconfirmed{}},
+	}
+	if u.Inbound {
+		message.CallRequestId = ""
+		message.GetUnconfirmed().CallId = u.RequestID.String()
+	}
 	return outbox.Event{
-		Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID,
-		Message: &eventv1.WalletEvent{
-			CallRequestId: u.RequestID.String(), WorkspaceId: u.WorkspaceID.String(), OccurredAt: timestamppb.Now(),
-			Event: &eventv1.WalletEvent_Unconfirmed{Unconfirmed: &eventv1.Unconfirmed{}},
-		},
+		Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID, Message: message,
 	}
 }

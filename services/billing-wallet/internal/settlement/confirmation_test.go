@@ -8,12 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/settlement"
 	"ringfence.dev/services/billing-wallet/internal/store"
@@ -217,5 +219,40 @@ func TestConfirm_NeverWaitsForALockedHold(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestConfirmer_EventOfAnInboundHoldContainsTheCall(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	owner, st := pgtest.Owner(t, pool, wallettest.Schema), store.New(pool)
+	workspace, call := wallettest.Workspace(t, st, money.Credit), wallettest.ID()
+	order := holds.Order{RequestID: call, WorkspaceID: workspace, MaxCallSeconds: 60,
+		Inbound: &holds.Rate{PerMinute: 30_000, IncrementSeconds: 1}}
+	if _, err := st.Hold(t.Context(), workspace, []holds.Order{order}); err != nil {
+		t.Fatal(err)
+	}
+	makeOlder(t, owner, call, time.Hour)
+	if _, err := settlement.NewConfirmer(st, relayOf(t, pool), twoMinutes, nil).Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var key string
+	var payload []byte
+	const query = "SELECT convert_from(key, 'UTF8'), payload FROM outbox WHERE topic = 'wallet-events.v1'"
+	if err := pool.QueryRow(t.Context(), query).Scan(&key, &payload); err != nil {
+		t.Fatal(err)
+	}
+	var event eventv1.WalletEvent
+	if err := proto.Unmarshal(payload, &event); err != nil {
+		t.Fatal(err)
+	}
+	if key != call.String() {
+		t.Errorf("key = %q, want %s", key, call)
+	}
+	if got := event.GetUnconfirmed().GetCallId(); got != call.String() {
+		t.Errorf("call_id = %q, want %s", got, call)
+	}
+	if got := event.GetCallRequestId(); got != "" {
+		t.Errorf("call_request_id = %q, want it empty", got)
 	}
 }

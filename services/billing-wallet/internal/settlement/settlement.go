@@ -148,8 +148,10 @@ func (s *Settler) settleWorkspace(ctx context.Context, workspaceID uuid.UUID) (o
 // outcome. queueEvent adds nothing for a late outcome.
 func queueEvent(ctx context.Context, batch *pgx.Batch, done store.Settlement) (trace.Span, error) {
 	waited := time.Duration(done.Outcome.WaitedSeconds * float64(time.Second))
-	ctx, span := telemetry.Continue(ctx, "settle hold", done.Outcome.Traceparent, waited,
-		telemetry.CallRequestID(done.Outcome.RequestID.String()))
+	ctx, span := telemetry.Continue(ctx, "settle hold", done.Outcome.Traceparent, waited)
+	if !done.Hold.Inbound {
+		span.SetAttributes(telemetry.CallRequestID(done.Outcome.RequestID.String()))
+	}
 	if done.Outcome.CallID != nil {
 		span.SetAttributes(telemetry.CallID(done.Outcome.CallID.String()))
 	}
@@ -164,11 +166,15 @@ func queueEvent(ctx context.Context, batch *pgx.Batch, done store.Settlement) (t
 
 func newEvent(done store.Settlement) outbox.Event {
 	callID := ""
-	if done.Hold.CallID != nil {
+	requestID := done.Hold.RequestID.String()
+	switch {
+	case done.Hold.Inbound:
+		callID, requestID = requestID, ""
+	case done.Hold.CallID != nil:
 		callID = done.Hold.CallID.String()
 	}
 	message := &eventv1.WalletEvent{
-		CallRequestId: done.Hold.RequestID.String(), WorkspaceId: done.Hold.WorkspaceID.String(),
+		CallRequestId: requestID, WorkspaceId: done.Hold.WorkspaceID.String(),
 		OccurredAt: timestamppb.New(ledger.Transaction{ID: done.TransactionID}.CreatedAt()),
 		Event:      &eventv1.WalletEvent_Released{Released: &eventv1.Released{CallId: callID}},
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
-       state, captured_micro, call_id`
+       state, captured_micro, call_id, inbound`
 
 // ratesForNumbers does one index lookup for each prefix. With the condition prefix = ANY(…),
 // Postgres can make a generic plan for workspaces with few rates. Such a plan reads all rates of
@@ -114,19 +114,20 @@ func (s *Store) OpenHolds(ctx context.Context) (OpenHolds, error) {
 }
 
 const insertHeld = `
-INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state)
-SELECT h.request_id, @workspace_id, h.amount, @currency, h.per_minute, h.increment, h.max_call, 'held'
-FROM unnest(@request_ids::uuid[], @amounts::bigint[], @per_minute::bigint[], @increments::integer[], @max_call::integer[])
-     AS h (request_id, amount, per_minute, increment, max_call)`
+INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds,
+       max_call_seconds, state, inbound)
+SELECT h.request_id, @workspace_id, h.amount, @currency, h.per_minute, h.increment, h.max_call, 'held', h.inbound
+FROM unnest(@request_ids::uuid[], @amounts::bigint[], @per_minute::bigint[], @increments::integer[],
+            @max_call::integer[], @inbound::boolean[]) AS h (request_id, amount, per_minute, increment, max_call, inbound)`
 
 func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error {
 	n := len(made)
 	requests, amounts, perMinute := make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
-	increments, maxCall := make([]int32, n), make([]int32, n)
+	increments, maxCall, inbound := make([]int32, n), make([]int32, n), make([]bool, n)
 	posted, balances := make([]ledger.Transaction, n), wallet.Accounts
 	for i, h := range made {
 		requests[i], amounts[i], perMinute[i] = h.RequestID, int64(h.Amount), int64(h.PerMinute)
-		increments[i], maxCall[i] = h.IncrementSeconds, h.MaxCallSeconds
+		increments[i], maxCall[i], inbound[i] = h.IncrementSeconds, h.MaxCallSeconds, h.Inbound
 		id, err := uuid.NewV7()
 		if err != nil {
 			return fmt.Errorf("make transaction id: %w", err)
@@ -139,7 +140,7 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 	batch := &pgx.Batch{}
 	batch.Queue(insertHeld, pg.Args{
 		"workspace_id": wallet.WorkspaceID, "currency": wallet.Currency, "request_ids": requests, "amounts": amounts,
-		"per_minute": perMinute, "increments": increments, "max_call": maxCall,
+		"per_minute": perMinute, "increments": increments, "max_call": maxCall, "inbound": inbound,
 	})
 	queuePostings(batch, wallet, balances, posted)
 	tx.QueueBatch(batch)
@@ -154,12 +155,15 @@ UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
     AND state NOT IN ('captured', 'released') AND confirmed_at IS NULL`
 
-// Request identifies a call request.
-type Request struct{ WorkspaceID, RequestID uuid.UUID }
+// Request identifies a call request, or an inbound call if Inbound is true.
+type Request struct {
+	WorkspaceID, RequestID uuid.UUID
+	Inbound                bool
+}
 
-// Confirm stores that the requests of the holds exist. confirmed[i] is true if the hold of
-// requests[i] was changed. Confirm skips locked rows, so that it never waits. The confirmer reports
-// a skipped hold later, and the service `calls` then publishes the event again.
+// Confirm stores that the requests or inbound calls of the holds exist. confirmed[i] is true if the
+// hold of requests[i] was changed. Confirm skips locked rows, so that it never waits. The confirmer
+// reports a skipped hold later, and the service `calls` then publishes the event again.
 func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, requests ...Request) (confirmed []bool, err error) {
 	var batch pgx.Batch
 	confirmed = make([]bool, len(requests))
@@ -183,7 +187,7 @@ WITH due AS (
     LIMIT @limit
     FOR UPDATE SKIP LOCKED)
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
-RETURNING holds.request_id, holds.workspace_id`
+RETURNING holds.request_id, holds.workspace_id, holds.inbound`
 
 // markLongOpen finds a correct hold repeatedly, because a hold can be open for several days. The
 // holds with the oldest report are first. So the LIMIT does not leave out the same holds each time.
@@ -196,7 +200,7 @@ WITH due AS (
     LIMIT @limit
     FOR UPDATE SKIP LOCKED)
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
-RETURNING holds.request_id, holds.workspace_id`
+RETURNING holds.request_id, holds.workspace_id, holds.inbound`
 
 // EnqueueUnconfirmed writes an event to the outbox for up to limit holds that are older than minAge
 // and whose event `requested` did not arrive. A hold gets at most one event in each period of the

@@ -16,8 +16,13 @@ import (
 
 const transactionColumns = `id, workspace_id, kind, reference, operator, request_id, wallet_micro, held_micro, revenue_micro, funding_micro`
 
-const transactionByReference = `
-SELECT ` + transactionColumns + ` FROM transactions
+// readTransactions selects transactions. The hold contains whether request_id is an inbound call.
+const readTransactions = `
+SELECT ` + transactionColumns + `,
+       coalesce((SELECT h.inbound FROM holds h WHERE h.request_id = transactions.request_id), false) AS inbound
+FROM transactions`
+
+const transactionByReference = readTransactions + `
 WHERE workspace_id = @workspace_id AND reference = @reference`
 
 // Pay posts a top-up or an adjustment. If the workspace has used the reference before, Pay returns
@@ -95,8 +100,7 @@ func queuePostings(batch *pgx.Batch, wallet ledger.Wallet, next ledger.Accounts,
 	})
 }
 
-const transactionByID = `
-SELECT ` + transactionColumns + ` FROM transactions
+const transactionByID = readTransactions + `
 WHERE workspace_id = @workspace_id AND id = @id`
 
 // Transaction reads one transaction. found is false if the workspace has no transaction with this
@@ -112,8 +116,7 @@ func (s *Store) Transaction(ctx context.Context, workspaceID, id uuid.UUID) (t l
 	return t, true, nil
 }
 
-const transactionPage = `
-SELECT ` + transactionColumns + ` FROM transactions
+const transactionPage = readTransactions + `
 WHERE workspace_id = @workspace_id
   AND (@kind = '' OR kind = @kind)
   AND (@after::uuid IS NULL OR id < @after)

@@ -75,11 +75,9 @@ func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
 	return true, c.Closed && amount != nil
 }
 
-// chargeKnown returns true if the charge is known, or if the call has no charge because it is
-// inbound or has no billable seconds.
-func (c *Call) chargeKnown() bool {
-	return c.ChargeSettled || c.CallRequestID == nil || c.BillableSeconds == 0
-}
+// chargeKnown returns true if the charge is known, or if the call has no charge because it has no
+// billable seconds. An inbound call has billable seconds only if it has a price.
+func (c *Call) chargeKnown() bool { return c.ChargeSettled || c.BillableSeconds == 0 }
 
 // Announce returns the public event for the change from oldStatus, or "" if there is none.
 // oldStatus is "" for a new call.

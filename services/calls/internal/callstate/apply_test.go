@@ -191,7 +191,11 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 		{name: "analysis known: the wait for the charge", analysed: true, billable: 6, wantAfter: 5 * time.Second},
 		{name: "charge and analysis known: immediately", charged: true, analysed: true, billable: 6},
 		{name: "nothing billable: no charge to wait for", analysed: true},
-		{name: "an inbound call is not charged", analysed: true, inbound: true, billable: 6},
+		{name: "an inbound call without a price is not charged", analysed: true, inbound: true},
+		{
+			name: "an inbound call with a price: the wait for the charge", analysed: true, inbound: true, billable: 6,
+			wantAfter: 5 * time.Second,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

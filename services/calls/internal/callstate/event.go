@@ -202,6 +202,16 @@ func AbandonedEvent(requestID, workspaceID uuid.UUID, at time.Time) *eventv1.Cal
 	return ev
 }
 
+// InboundUnconfirmedEvent returns the message that asks the dialer for the end of an inbound call.
+func InboundUnconfirmedEvent(callID, workspaceID uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
+	return &eventv1.CallRequestEvent{
+		WorkspaceId: workspaceID.String(), OccurredAt: timestamppb.New(at),
+		Event: &eventv1.CallRequestEvent_InboundUnconfirmed{
+			InboundUnconfirmed: &eventv1.InboundUnconfirmed{CallId: callID.String()},
+		},
+	}
+}
+
 // LowBalance describes that the balance of a wallet fell below its threshold.
 type LowBalance struct {
 	EventID, WorkspaceID uuid.UUID

@@ -48,6 +48,9 @@ func (c *Consumer) onDialEvents(
 		if call := reports[i].call; call != nil {
 			rec.Span.SetAttributes(telemetry.CallID(call.ID.String()))
 			wanted.Calls = append(wanted.Calls, call.ID)
+			if reports[i].event.GetCall().GetPriced() {
+				wanted.PricedCalls = append(wanted.PricedCalls, call.ID)
+			}
 			if reports[i].analysis != nil || call.RecordingKey != nil {
 				wanted.Workspaces = append(wanted.Workspaces, call.WorkspaceID)
 			}
@@ -243,8 +246,11 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 
 // newCall returns a new call from the first dial event of the call that arrived. The external
 // reference, the charge (if known) and the time of the erasure are copied from the call's request.
+// The charge of an inbound call can have arrived before the call.
 func newCall(f *store.Fold, call callstate.Call) (*callstate.Call, error) {
 	if call.CallRequestID == nil {
+		call.Credits = f.TakeInboundCharge(call.ID)
+		call.ChargeSettled = call.Credits != nil
 		return &call, nil
 	}
 	req := f.Request(*call.CallRequestID)

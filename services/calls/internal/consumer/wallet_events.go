@@ -14,6 +14,7 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/calls/internal/callstate"
@@ -25,20 +26,24 @@ func (c *Consumer) onWalletEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
-	events, ids, wanted := make([]*eventv1.WalletEvent, len(batch)), make([]uuid.UUID,
-		len(batch)), store.Wanted{CallsOfRequests: true}
+	events, ids := make([]*eventv1.WalletEvent, len(batch)), make([]walletEventID, len(batch))
+	wanted := store.Wanted{CallsOfRequests: true}
 	for i, rec := range batch {
 		events[i], ids[i], err = readWalletEvent(rec.Record)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {
 			return outcome, err
 		}
 		wanted.Partitions = append(wanted.Partitions, rec.Partition)
-		if ids[i] != uuid.Nil {
-			rec.Span.SetAttributes(telemetry.CallRequestID(ids[i].String()))
-			wanted.Requests = append(wanted.Requests, ids[i])
-			if workspaceID, err := uuid.Parse(events[i].GetWorkspaceId()); err == nil {
-				wanted.Workspaces = append(wanted.Workspaces, workspaceID)
-			}
+		if id := ids[i].request; id != uuid.Nil {
+			rec.Span.SetAttributes(telemetry.CallRequestID(id.String()))
+			wanted.Requests = append(wanted.Requests, id)
+		}
+		if id := ids[i].inboundCall; id != uuid.Nil {
+			rec.Span.SetAttributes(telemetry.CallID(id.String()))
+			wanted.Calls = append(wanted.Calls, id)
+		}
+		if workspaceID, err := uuid.Parse(events[i].GetWorkspaceId()); err == nil && ids[i] != (walletEventID{}) {
+			wanted.Workspaces = append(wanted.Workspaces, workspaceID)
 		}
 	}
 	if slices.ContainsFunc(outcome.Results, inbox.Result.IsParked) {
@@ -49,22 +54,7 @@ func (c *Consumer) onWalletEvents(
 		return outcome, err
 	}
 	for i, ev := range events {
-		traced := batch[i].Context(ctx)
-		var err error
-		switch e := ev.GetEvent().(type) {
-		case *eventv1.WalletEvent_Captured:
-			amount := money.Micro(e.Captured.GetAmountMicro())
-			err = c.settleCharge(traced, f, ids[i], &amount)
-		case *eventv1.WalletEvent_Released:
-			err = c.settleCharge(traced, f, ids[i], nil)
-		case *eventv1.WalletEvent_Unconfirmed:
-			f.wakeRelay = true
-			err = c.confirmHold(traced, tx, ids[i], ev.GetWorkspaceId())
-		case *eventv1.WalletEvent_LowBalance:
-			err = saveLowBalance(traced, f, ev, e.LowBalance)
-		default:
-			err = kafka.Parkf("the wallet event is newer than this build")
-		}
+		err := c.foldWalletEvent(batch[i].Context(ctx), tx, f, ids[i], ev)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
 			return outcome, err
 		}
@@ -72,19 +62,85 @@ func (c *Consumer) onWalletEvents(
 	return c.writeFold(ctx, tx, f, outcome)
 }
 
-// readWalletEvent decodes a record. requestID is uuid.Nil if the event belongs to no call request.
-func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uuid.UUID, err error) {
+func (c *Consumer) foldWalletEvent(
+	ctx context.Context, tx pgx.Tx, f *countedFold, id walletEventID, ev *eventv1.WalletEvent,
+) error {
+	settle := func(amount *money.Micro) error { return c.settleCharge(ctx, f, id.request, amount) }
+	if id.inboundCall != uuid.Nil {
+		settle = func(amount *money.Micro) error { return c.settleInboundCharge(ctx, f, id.inboundCall, amount) }
+	}
+	switch e := ev.GetEvent().(type) {
+	case *eventv1.WalletEvent_Captured:
+		amount := money.Micro(e.Captured.GetAmountMicro())
+		return settle(&amount)
+	case *eventv1.WalletEvent_Released:
+		return settle(nil)
+	case *eventv1.WalletEvent_Unconfirmed:
+		f.wakeRelay = true
+		if id.inboundCall != uuid.Nil {
+			return c.forwardUnconfirmed(ctx, tx, id.inboundCall, ev.GetWorkspaceId())
+		}
+		return c.confirmHold(ctx, tx, id.request, ev.GetWorkspaceId())
+	case *eventv1.WalletEvent_LowBalance:
+		return saveLowBalance(ctx, f, ev, e.LowBalance)
+	}
+	return kafka.Parkf("the wallet event is newer than this build")
+}
+
+// walletEventID identifies the call request or the inbound call of a wallet event. At most one id
+// is set.
+type walletEventID struct{ request, inboundCall uuid.UUID }
+
+// readWalletEvent returns no id for the event low_balance.
+func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, id walletEventID, err error) {
 	event = &eventv1.WalletEvent{}
 	if err := rec.Decode(event); err != nil {
-		return nil, requestID, err
+		return nil, id, err
 	}
 	if event.GetLowBalance() != nil {
-		return event, uuid.Nil, nil
+		return event, id, nil
 	}
-	if requestID, err = uuid.Parse(event.GetCallRequestId()); err != nil {
-		return nil, requestID, kafka.Parkf("read call request id: %w", err)
+	if callID := inboundCallID(event); callID != "" {
+		if id.inboundCall, err = uuid.Parse(callID); err != nil {
+			return nil, id, kafka.Parkf("read call id: %w", err)
+		}
+		return event, id, nil
 	}
-	return event, requestID, nil
+	if id.request, err = uuid.Parse(event.GetCallRequestId()); err != nil {
+		return nil, id, kafka.Parkf("read call request id: %w", err)
+	}
+	return event, id, nil
+}
+
+// inboundCallID returns the id of the inbound call of the event, or "" if the event belongs to a
+// call request.
+func inboundCallID(event *eventv1.WalletEvent) string {
+	switch e := event.GetEvent().(type) {
+	case *eventv1.WalletEvent_Captured:
+		if event.GetCallRequestId() == "" {
+			return e.Captured.GetCallId()
+		}
+	case *eventv1.WalletEvent_Released:
+		if event.GetCallRequestId() == "" {
+			return e.Released.GetCallId()
+		}
+	case *eventv1.WalletEvent_Unconfirmed:
+		return e.Unconfirmed.GetCallId()
+	}
+	return ""
+}
+
+// forwardUnconfirmed publishes inbound_unconfirmed for a hold of an inbound call. The dialer then
+// publishes the end of the call again.
+func (c *Consumer) forwardUnconfirmed(ctx context.Context, tx pgx.Tx, callID uuid.UUID, workspace string) error {
+	workspaceID, err := uuid.Parse(workspace)
+	if err != nil {
+		return kafka.Parkf("read workspace id: %w", err)
+	}
+	return outbox.Put(ctx, tx, outbox.Event{
+		Topic: kafka.CallRequests, Key: callID.String(), WorkspaceID: workspaceID,
+		Message: callstate.InboundUnconfirmedEvent(callID, workspaceID, time.Now()),
+	})
 }
 
 // confirmHold handles a hold that billing-wallet cannot confirm. It publishes the request of the
@@ -132,6 +188,26 @@ func (c *Consumer) settleCharge(ctx context.Context, f *countedFold, requestID u
 	if known == nil {
 		return nil
 	}
+	return c.settleCall(ctx, f, known, amount)
+}
+
+// settleInboundCharge stores the charge in the call. If the call is not known yet, the charge is
+// stored until the first event of the call arrives.
+func (c *Consumer) settleInboundCharge(
+	ctx context.Context, f *countedFold, callID uuid.UUID, amount *money.Micro,
+) error {
+	known := f.Call(callID)
+	switch {
+	case known == nil && amount == nil:
+		return kafka.Skipf("inbound call %s is not known and was not charged", callID)
+	case known == nil:
+		f.KeepInboundCharge(callID, *amount)
+		return nil
+	}
+	return c.settleCall(ctx, f, known, amount)
+}
+
+func (c *Consumer) settleCall(ctx context.Context, f *countedFold, known *callstate.Call, amount *money.Micro) error {
 	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallID(known.ID.String()))
 	changed, late := known.Settle(amount)
 	if late {

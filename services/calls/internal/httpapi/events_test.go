@@ -85,7 +85,10 @@ func (a *account) ended(status, cause string) *eventv1.DialEvent {
 	return a.event(func(c *eventv1.Call) {
 		c.Status, c.HangupCause, c.EndedAt, c.TotalSeconds, c.Disposition = status, cause, a.at(9), proto.Int32(8), "human"
 		if status == "completed" {
-			c.TalkSeconds, c.BillableSeconds = proto.Int32(6), 6
+			c.TalkSeconds = proto.Int32(6)
+		}
+		if status == "completed" && (a.request != uuid.Nil || c.Priced) {
+			c.BillableSeconds = 6
 		}
 		if status == "failed" {
 			c.ErrorCode, c.ErrorDetail = "invalid_number", "The number is not assigned."
@@ -102,12 +105,20 @@ func (a *account) analysed() *eventv1.DialEvent {
 }
 
 func (a *account) captured(micro int64) *eventv1.WalletEvent {
-	return &eventv1.WalletEvent{CallRequestId: a.request.String(), WorkspaceId: a.r.workspace.String(),
+	return &eventv1.WalletEvent{CallRequestId: a.requestID(), WorkspaceId: a.r.workspace.String(),
 		Event: &eventv1.WalletEvent_Captured{Captured: &eventv1.Captured{CallId: a.id(), AmountMicro: micro, Currency: "USD"}}}
 }
 
+// requestID is empty for an inbound call.
+func (a *account) requestID() string {
+	if a.request == uuid.Nil {
+		return ""
+	}
+	return a.request.String()
+}
+
 func (a *account) released() *eventv1.WalletEvent {
-	return &eventv1.WalletEvent{CallRequestId: a.request.String(), WorkspaceId: a.r.workspace.String(),
+	return &eventv1.WalletEvent{CallRequestId: a.requestID(), WorkspaceId: a.r.workspace.String(),
 		Event: &eventv1.WalletEvent_Released{Released: &eventv1.Released{CallId: a.id()}}}
 }
 

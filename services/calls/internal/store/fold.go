@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/openapi"
@@ -26,6 +27,8 @@ type Wanted struct {
 	Calls      []uuid.UUID
 	// If CallsOfRequests is true, the calls of the requests are read too.
 	CallsOfRequests bool
+	// PricedCalls are the inbound calls that have a price. Their charge can have arrived before.
+	PricedCalls []uuid.UUID
 	// Workspaces are the workspaces whose rules for transcripts and recordings apply to the batch.
 	Workspaces []uuid.UUID
 }
@@ -43,8 +46,25 @@ type Fold struct {
 	links                         *recordings.Links
 	requestsToSave, chargesToSave []*callstate.Request
 	callsToSave                   []*callstate.Call
+	inboundCharges                map[uuid.UUID]money.Micro // the charges that arrived before their call
+	keptCharges, usedCharges      []inboundCharge
 	events                        pgx.Batch
 }
+
+// inboundCharge is the charge of an inbound call.
+type inboundCharge struct {
+	CallID  uuid.UUID   `db:"call_id"`
+	Credits money.Micro `db:"credits_micro"`
+}
+
+const readInboundCharges = `
+SELECT call_id, credits_micro FROM inbound_charges WHERE call_id = ANY (@ids::uuid[]) ORDER BY call_id FOR UPDATE`
+
+const keepInboundCharge = `
+INSERT INTO inbound_charges (call_id, credits_micro) VALUES (@call_id, @credits_micro)
+ON CONFLICT (call_id) DO NOTHING`
+
+const deleteInboundCharge = `DELETE FROM inbound_charges WHERE call_id = @call_id`
 
 // forceIndexes disables sequential scans. Otherwise Postgres could use a plan that it made while
 // the tables were empty, and would read whole tables.
@@ -87,7 +107,8 @@ func collectShown(rows pgx.Rows) (map[uuid.UUID]shown, error) {
 // Lock locks the partitions of the events and then locks and reads the rows. Until the transaction
 // ends, no other Fold with one of these partitions can run.
 func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
-	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{}, links: s.links}
+	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{}, links: s.links,
+		inboundCharges: map[uuid.UUID]money.Micro{}}
 	partitions := make([]int64, len(w.Partitions))
 	for i, n := range w.Partitions {
 		partitions[i] = int64(n)
@@ -116,6 +137,9 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	}
 	if w.CallsOfRequests {
 		batch.Queue(lockCallsOfRequests, pg.Args{"ids": w.Requests}).Query(take)
+	}
+	if len(w.PricedCalls) > 0 {
+		batch.Queue(readInboundCharges, pg.Args{"ids": w.PricedCalls}).Query(f.collectInboundCharges)
 	}
 	if len(w.Workspaces) > 0 {
 		batch.Queue(shownByWorkspaces, pg.Args{"ids": w.Workspaces}).Query(func(rows pgx.Rows) (err error) {
@@ -146,6 +170,32 @@ func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *callstate.Call) {
 		}
 	}
 	return newest
+}
+
+func (f *Fold) collectInboundCharges(rows pgx.Rows) error {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[inboundCharge])
+	for _, charge := range found {
+		f.inboundCharges[charge.CallID] = charge.Credits
+	}
+	return err
+}
+
+// KeepInboundCharge stores the charge of an inbound call that is not known yet. Dial events and
+// wallet events of one inbound call have the same key, so no other Fold stores the call at the same
+// time.
+func (f *Fold) KeepInboundCharge(callID uuid.UUID, credits money.Micro) {
+	f.keptCharges = append(f.keptCharges, inboundCharge{CallID: callID, Credits: credits})
+}
+
+// TakeInboundCharge returns the charge of a new inbound call, and deletes it from the stored
+// charges. It returns nil if no charge has arrived. Wanted.PricedCalls must contain the call.
+func (f *Fold) TakeInboundCharge(callID uuid.UUID) *money.Micro {
+	credits, arrived := f.inboundCharges[callID]
+	if !arrived {
+		return nil
+	}
+	f.usedCharges = append(f.usedCharges, inboundCharge{CallID: callID})
+	return &credits
 }
 
 // Transcribed reports whether the workspace stores transcripts. Wanted.Workspaces must contain the
@@ -277,6 +327,12 @@ func (f *Fold) Write(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, c := range f.callsToSave {
 		batch.Queue(saveCall, pg.Args(callArgs(c)))
+	}
+	for _, charge := range f.keptCharges {
+		batch.Queue(keepInboundCharge, pg.Args{"call_id": charge.CallID, "credits_micro": charge.Credits})
+	}
+	for _, charge := range f.usedCharges {
+		batch.Queue(deleteInboundCharge, pg.Args{"call_id": charge.CallID})
 	}
 	batch.QueuedQueries = append(batch.QueuedQueries, f.events.QueuedQueries...)
 	if batch.Len() == 0 {

@@ -45,6 +45,7 @@ type transaction struct {
 	Reference     *string           `json:"reference"`
 	Operator      *string           `json:"operator"`
 	CallRequestID *uuid.UUID        `json:"call_request_id"`
+	CallID        *uuid.UUID        `json:"call_id"`
 	CreatedAt     openapi.Timestamp `json:"created_at"`
 }
 

@@ -39,8 +39,17 @@ type workspaceDetail struct {
 	CallsPerSecond     *int32            `json:"calls_per_second"`
 	Destinations       []string          `json:"destinations"`
 	Retention          map[string]*int32 `json:"retention"`
+	Inbound            inboundSettings   `json:"inbound"`
 	CreatedAt          openapi.Timestamp `json:"created_at"`
 	UpdatedAt          openapi.Timestamp `json:"updated_at"`
+}
+
+// inboundSettings are the price and the limits of inbound calls.
+type inboundSettings struct {
+	PerMinute        string `json:"per_minute"`
+	IncrementSeconds *int32 `json:"increment_seconds"`
+	MaxConcurrent    *int32 `json:"max_concurrent"`
+	MaxCallSeconds   *int32 `json:"max_call_seconds"`
 }
 
 // rate is a rate of a workspace.
@@ -55,6 +64,8 @@ var (
 	features = []string{"api", "webhooks", "transcripts", "recordings"}
 	periods  = []string{"calls_days", "transcripts_days", "recordings_days", "webhooks_days"}
 	limits   = []string{"rate_limit_per_minute", "max_live_calls", "calls_per_second"}
+	// inboundLimits are the numbers in the object inbound.
+	inboundLimits = []string{"increment_seconds", "max_concurrent", "max_call_seconds"}
 )
 
 func listWorkspaces(v *visit) (view, error) {
@@ -80,6 +91,8 @@ func formOf(w workspaceDetail) workspaceForm {
 		"name": w.Name, "plan": w.Plan, "destinations": strings.Join(w.Destinations, "\n"),
 		"calling_policy": indented(w.CallingPolicy), "rate_limit_per_minute": textOf(w.RateLimitPerMinute),
 		"max_live_calls": textOf(w.MaxLiveCalls), "calls_per_second": textOf(w.CallsPerSecond),
+		"per_minute": w.Inbound.PerMinute, "increment_seconds": textOf(w.Inbound.IncrementSeconds),
+		"max_concurrent": textOf(w.Inbound.MaxConcurrent), "max_call_seconds": textOf(w.Inbound.MaxCallSeconds),
 	}
 	for _, name := range features {
 		if set := w.Features[name]; set != nil {
@@ -147,7 +160,14 @@ func (v *visit) readForm() (form workspaceForm, body map[string]any) {
 			overrides[name] = set
 		}
 	}
-	body["retention"], body["features"] = retention, overrides
+	inbound := map[string]any{"per_minute": nil}
+	if price := v.form("per_minute"); price != "" {
+		inbound["per_minute"] = price
+	}
+	for _, name := range inboundLimits {
+		inbound[name] = number(name)
+	}
+	body["retention"], body["features"], body["inbound"] = retention, overrides, inbound
 	body["destinations"] = strings.Fields(strings.ReplaceAll(v.form("destinations"), ",", " "))
 	if policy := v.form("calling_policy"); policy == "" {
 		body["calling_policy"] = nil
@@ -167,6 +187,8 @@ func (v *visit) refusedField(field, key string, args ...any) *fault {
 type workspaceFormData struct {
 	Form                     workspaceForm
 	Plans, Features, Periods []string
+	// InboundLimits are the names of the numbers in the object inbound.
+	InboundLimits []string
 	// New is true if the workspace does not exist yet.
 	New       bool
 	Workspace workspaceDetail
@@ -177,7 +199,7 @@ type workspaceFormData struct {
 }
 
 func workspaceFormView(data workspaceFormData) view {
-	data.Plans, data.Features, data.Periods = plans, features, periods
+	data.Plans, data.Features, data.Periods, data.InboundLimits = plans, features, periods, inboundLimits
 	result := view{template: "operator_workspace", title: "opworkspaces.new", nav: "workspaces"}
 	if !data.New {
 		result.heading = data.Workspace.Name

@@ -24,6 +24,8 @@ func setWorkspace(s site) {
 		"currency": "USD", "status": "active", "mode": "test", "features": map[string]any{"recordings": true, "api": false},
 		"rate_limit_per_minute": nil, "max_live_calls": 500, "calls_per_second": 50, "destinations": []string{"+1", "+44"},
 		"retention": map[string]any{"calls_days": 30}, "updated_at": updatedAt, "created_at": updatedAt,
+		"inbound": map[string]any{"per_minute": "0.02", "increment_seconds": 6, "max_concurrent": 40,
+			"max_call_seconds": 1800},
 		"calling_policy": map[string]any{"timezone": "recipient",
 			"window": map[string]any{"start": "09:00", "end": "20:00"}}}})
 	s.set("GET "+settingsPath+"/rates", map[string]any{"data": []any{
@@ -36,6 +38,7 @@ func fullForm() url.Values {
 	return url.Values{"version": {newTag}, "name": {"Acme 2"}, "plan": {"scale"}, "rate_limit_per_minute": {""},
 		"max_live_calls": {"20"}, "calls_per_second": {""}, "destinations": {"+1\n+44, +49"}, "api": {""},
 		"webhooks": {"true"}, "transcripts": {"false"}, "recordings": {""}, "calls_days": {"90"},
+		"per_minute": {"0.03"}, "increment_seconds": {""}, "max_concurrent": {"10"}, "max_call_seconds": {""},
 		"calling_policy": {`{"window": {"end": "20:00", "start": "09:00"}, "timezone":"recipient"}`}}
 }
 
@@ -56,6 +59,8 @@ func TestWorkspaceSettings_ShowEverySetting(t *testing.T) {
 	for _, want := range []string{`value="Acme"`, `<option value="growth" selected>`,
 		`name="max_live_calls" type="number" value="500"`,
 		"+1\n+44</textarea>", `"start": "09:00"`, "+1 0.012 6", `value="2.5"`, `name="calls_days" type="number" value="30"`,
+		`value="0.02"`, `name="max_concurrent" type="number" value="40"`,
+		`name="max_call_seconds" type="number" value="1800"`,
 		`name="version" value="&#34;3&#34;"`, `data-match="Acme"`} {
 		wantBody(t, w, want)
 	}
@@ -76,6 +81,8 @@ func TestWorkspaceSettings_AreSentWithTheirTypes(t *testing.T) {
 		"features": map[string]any{"api": nil, "webhooks": true, "transcripts": false, "recordings": nil},
 		"retention": map[string]any{"calls_days": 90.0, "transcripts_days": nil, "recordings_days": nil,
 			"webhooks_days": nil},
+		"inbound": map[string]any{"per_minute": "0.03", "increment_seconds": nil, "max_concurrent": 10.0,
+			"max_call_seconds": nil},
 		"calling_policy": map[string]any{"timezone": "recipient", "window": map[string]any{"start": "08:00", "end": "20:00"}}}
 	if diff := cmp.Diff(want, decode(t, s.body(settingsPath))); diff != "" {
 		t.Errorf("body differs (-want +got):\n%s", diff)

@@ -27,6 +27,7 @@ type Config struct {
 	Sealing seal.Config
 
 	ContactsURL string `env:"CONTACTS_URL,required" help:"Base URL of contacts-compliance, which checks every call before the dial."`
+	WalletURL   string `env:"WALLET_URL,required" help:"Base URL of billing-wallet, which reserves credit for inbound calls with a price."`
 	Carrier     string `env:"CARRIER" help:"How calls are placed. sim: through the simulated carrier. sip: over the trunks of /admin/v1/trunks." envDefault:"sim"`
 	SimURL      string `env:"SIM_URL" help:"Base URL of the simulated carrier. It is required with CARRIER=sim. With CARRIER=sip, only the calls of test workspaces use it; if it is empty, these calls fail."`
 	SimToken    string `env:"SIM_TOKEN" help:"Token of the simulated carrier (its SIMCARRIER_TOKEN)."`

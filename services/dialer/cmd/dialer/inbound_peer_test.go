@@ -6,11 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/proto/billingv1"
+	"ringfence.dev/proto/eventv1"
 )
 
 // unassignedScenario fails if any response except 100 arrives before the 404.
@@ -167,5 +170,25 @@ func TestInbound_IPv6CallIsAnswered(t *testing.T) {
 		var completed int
 		const query = "SELECT count(*) FROM calls WHERE direction = 'inbound' AND status = 'completed'"
 		return r.pool.QueryRow(t.Context(), query).Scan(&completed) == nil && completed == 1
+	})
+}
+
+// The caller can receive 180 before the 486, because the hold is made while the call rings.
+func TestInbound_CallWithoutSufficientCreditReceives486(t *testing.T) {
+	t.Parallel()
+	peertest.Installed(t, "sipp")
+	address, port := freeAddr(t), peertest.Port(t)
+	r, p := priced(t, "0", &eventv1.InboundSettings{
+		PerMinuteMicro: 20_000, IncrementSeconds: 6, MaxConcurrent: 7, MaxCallSeconds: 90,
+	}, "CARRIER=sip", "SIP_UDP_ADDR="+address)
+	r.wallet.answer = func(*billingv1.HoldRequest, int) (*billingv1.HoldResponse, error) { return insufficient(), nil }
+	r.addTrunk(p, port, "")
+	scenario := strings.NewReplacer("+14155559999", inboundLine,
+		`<recv response="404"/>`, `<recv response="180" optional="true"/><recv response="486"/>`).Replace(unassignedScenario)
+	callIn(t, scenario, "127.0.0.1", port, address).Ends(t)
+	await(t, "the call is stored as busy", func() bool {
+		var busy int
+		const query = "SELECT count(*) FROM calls WHERE direction = 'inbound' AND status = 'busy'"
+		return r.pool.QueryRow(t.Context(), query).Scan(&busy) == nil && busy == 1
 	})
 }

@@ -60,6 +60,10 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if err != nil {
 		return nil, err
 	}
+	wallet, err := peers.NewWallet(cfg.WalletURL, keys)
+	if err != nil {
+		return nil, err
+	}
 	agent.WarnRetiringModels(ctx, slog.Default(), cfg.configuredModels(), time.Now())
 	st, err := openStore(cfg, pool)
 	if err != nil {
@@ -107,7 +111,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	recoverer := calls.NewRecoverer(st, heartbeat, carriers, relay, tel.Metrics)
 	reporter := calls.NewOptOutReporter(st, contacts)
-	answerer := calls.NewAnswerer(st, contacts, carriers, relay)
+	answerer := calls.NewAnswerer(st, contacts, wallet, carriers, relay, recoverer.Wake)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ import (
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/proto/billingv1"
 	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/proto/dialerv1"
 	"ringfence.dev/proto/eventv1"
@@ -76,14 +77,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// rig contains the dialers of a test and the services that they use. Only contacts-compliance is a
-// fake.
+// rig contains dialers and the services that they use. Only contacts-compliance and billing-wallet
+// are fakes.
 type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
 	bus       *kafka.Client
 	brokers   string
 	gate      *gate
+	wallet    *wallet
 	gateURL   string
 	simURL    string
 	sim       *process
@@ -94,6 +96,7 @@ type rig struct {
 	workspace uuid.UUID
 	agent     uuid.UUID
 	test      bool // whether the workspace is a test workspace
+	inbound   *eventv1.InboundSettings
 	// replicas contains the newest process of each replica. The index is the number in the
 	// replica's name.
 	replicas *[]*process
@@ -110,7 +113,7 @@ func (r *rig) within(t testing.TB) *rig {
 // newRig returns a rig without dialers. Each simulated duration is multiplied by timeScale.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
-	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{},
+	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}, wallet: &wallet{},
 		receivedFacts: &receivedFacts{},
 		replicas:      &[]*process{},
 	}
@@ -123,8 +126,10 @@ func newRig(t testing.TB, timeScale string) *rig {
 	}
 	r.bus = bus
 	t.Cleanup(r.bus.Close)
-	_, handler := compliancev1.NewDialCheckServiceHandler(r.gate)
-	server := httptest.NewServer(handler)
+	routes := http.NewServeMux()
+	routes.Handle(compliancev1.NewDialCheckServiceHandler(r.gate))
+	routes.Handle(billingv1.NewHoldServiceHandler(r.wallet))
+	server := httptest.NewServer(routes)
 	t.Cleanup(server.Close)
 	r.gateURL = server.URL
 
@@ -139,6 +144,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 	r.calls, r.gateway = keysOf(t, "calls", callsSeed), keysOf(t, "gateway", gatewaySeed)
 	r.env = []string{
 		"POSTGRES_URL=" + r.pool.Config().ConnString(), "KAFKA_BROKERS=" + r.brokers, "CONTACTS_URL=" + r.gateURL,
+		"WALLET_URL=" + r.gateURL,
 		"SIM_URL=" + r.simURL, "SIM_TOKEN=" + simToken,
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
@@ -202,7 +208,7 @@ func (r *rig) announce(enabled, deleted bool) {
 	version := time.Now().UnixNano()
 	workspace := &eventv1.Workspace{
 		Status: "active", ApiEnabled: enabled, MaxLiveCalls: 500, CallsPerSecond: 500,
-		Destinations: []string{"+1415", "+4420", "+1900"},
+		Destinations: []string{"+1415", "+4420", "+1900"}, Inbound: r.inbound,
 	}
 	event := &eventv1.WorkspaceEvent{
 		WorkspaceId: r.workspace.String(), Version: version,

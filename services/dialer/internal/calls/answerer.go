@@ -23,17 +23,29 @@ const maxAnswers = 16
 // Answerer answers inbound calls. For each call, it looks up the caller in contacts-compliance,
 // publishes the event `ringing`, and answers the call at the carrier. If the lookup fails, the
 // event contains no contact.
+//
+// A call is refused as busy if the workspace has its highest number of concurrent inbound calls. If
+// the call has a price, Answerer first reserves the price of the longest call in billing-wallet. If
+// the credit is not sufficient, the call is refused as busy. If billing-wallet does not respond,
+// the call continues to ring, and Answerer tries again.
 type Answerer struct {
 	store    *store.Store
 	contacts *peers.Contacts
+	wallet   *peers.Wallet
 	carriers carrier.Carriers
 	relay    *outbox.Relay
+	hangUp   func()
 	wake     chan struct{}
 }
 
-// NewAnswerer returns an answerer for the inbound calls of the carriers. The caller must call Run.
-func NewAnswerer(st *store.Store, contacts *peers.Contacts, carriers carrier.Carriers, relay *outbox.Relay) *Answerer {
-	return &Answerer{store: st, contacts: contacts, carriers: carriers, relay: relay, wake: make(chan struct{}, 1)}
+// NewAnswerer returns an answerer for the inbound calls of the carriers. It calls hangUp after a
+// call was marked to be refused. hangUp must not block. The caller starts the answerer with Run.
+func NewAnswerer(st *store.Store, contacts *peers.Contacts, wallet *peers.Wallet, carriers carrier.Carriers,
+	relay *outbox.Relay, hangUp func()) *Answerer {
+	return &Answerer{
+		store: st, contacts: contacts, wallet: wallet, carriers: carriers, relay: relay, hangUp: hangUp,
+		wake: make(chan struct{}, 1),
+	}
 }
 
 // Wake causes a search for calls to answer. It is called after an inbound call was stored, and
@@ -91,14 +103,27 @@ func (a *Answerer) answerCall(ctx context.Context, arrival store.Arrival) error 
 			slog.DebugContext(ctx, "caller lookup of an inbound call failed", "call_id", arrival.CallID, "error", err)
 		}
 	}
-	err := a.changeCall(ctx, arrival.CallID, func(c *callstate.Call) {
+	admission, live, err := a.store.Admit(ctx, arrival.WorkspaceID, arrival.CallID, func(c *callstate.Call) {
 		if c.Version == 0 {
 			c.ContactID, c.TimeZone = caller.ContactID, caller.TimeZone
 		}
 		c.Arrive()
 	})
-	if err != nil {
+	a.relay.Wake()
+	if err != nil || !live {
 		return err
+	}
+	if admission.Refused {
+		slog.InfoContext(ctx, "inbound call refused: too many concurrent inbound calls of the workspace",
+			"call_id", arrival.CallID, "workspace_id", arrival.WorkspaceID)
+		a.hangUp()
+		return nil
+	}
+	if admission.Priced {
+		held, err := a.hold(ctx, arrival, admission)
+		if err != nil || !held {
+			return err
+		}
 	}
 	err = a.carriers.Of(arrival.Test).Answer(ctx, arrival.CallID)
 	if errors.Is(err, carrier.ErrUnknownCall) {
@@ -107,6 +132,23 @@ func (a *Answerer) answerCall(ctx context.Context, arrival store.Arrival) error 
 		})
 	}
 	return err
+}
+
+// hold reserves the price of the longest call. If the credit is not sufficient, hold marks the call
+// to be refused and returns false. hold can be repeated.
+func (a *Answerer) hold(ctx context.Context, arrival store.Arrival, admission store.Admission) (held bool, err error) {
+	held, err = a.wallet.HoldInbound(ctx, peers.InboundHold{
+		CallID: arrival.CallID, WorkspaceID: arrival.WorkspaceID, PerMinute: admission.PerMinute,
+		IncrementSeconds: admission.IncrementSeconds, MaxCallSeconds: admission.MaxCallSeconds,
+	})
+	if err != nil || held {
+		return held, err
+	}
+	slog.InfoContext(ctx, "inbound call refused: the credit of the workspace is not sufficient",
+		"call_id", arrival.CallID, "workspace_id", arrival.WorkspaceID)
+	err = a.changeCall(ctx, arrival.CallID, (*callstate.Call).Refuse)
+	a.hangUp()
+	return false, err
 }
 
 func (a *Answerer) changeCall(ctx context.Context, callID uuid.UUID, changeState func(*callstate.Call)) error {

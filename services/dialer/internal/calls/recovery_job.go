@@ -170,7 +170,11 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {
 		return r.hangUpOrphan(ctx, h)
 	}
-	known, err := r.carriers.Of(h.Test).Hangup(ctx, h.CallID)
+	end := r.carriers.Of(h.Test).Hangup
+	if h.Ending == callstate.EndingBusy {
+		end = r.carriers.Of(h.Test).Refuse
+	}
+	known, err := end(ctx, h.CallID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)
 	if err == nil && !h.Ending.Final() || err != nil && !unknown && !h.Ending.Final() {
 		return err

@@ -49,7 +49,8 @@ type Ending string
 // carrier did not report whether it accepted the call. EndingWatchdog means that no end event
 // arrived in time. EndingLost means that no end event arrived in time after EndingRecovery or
 // EndingUnknown, or that a failover of the database lost the call. EndingRequested means that a
-// client or an operator requested the hang-up.
+// client or an operator requested the hang-up. EndingBusy means that an inbound call is refused,
+// because of a limit of the workspace or because the credit is not sufficient.
 const (
 	EndingNone      Ending = ""
 	EndingRecovery  Ending = "recovery"
@@ -60,6 +61,7 @@ const (
 	EndingUnknown   Ending = "dial_unknown"
 	EndingLost      Ending = "lost"
 	EndingRequested Ending = "requested"
+	EndingBusy      Ending = "busy"
 )
 
 // Anonymous is stored as the caller's number if the caller withholds the number.
@@ -106,6 +108,10 @@ type Call struct {
 	// Erased is true if the data of the person must be erased. The transcript is then deleted after
 	// the end of the call, and is not published.
 	Erased bool `db:"erased"`
+	// Priced is true for an inbound call that has a price: billing-wallet can have a hold for it.
+	// Admitted is true for an inbound call that counts as one of the workspace's concurrent calls.
+	Priced   bool `db:"priced"`
+	Admitted bool `db:"admitted"`
 
 	facts  []Fact
 	optOut *OptOut
@@ -138,6 +144,8 @@ func (e Ending) Unheard(at time.Time) End {
 	switch e {
 	case EndingRecovery, EndingUnknown, EndingLost:
 		return End{At: at, Cause: Unspecified, ByUs: true}
+	case EndingBusy:
+		return End{At: at, Cause: UserBusy, ByUs: true}
 	}
 	return End{At: at, Cause: RecoveryOnTimerExpire}
 }
@@ -163,6 +171,14 @@ func (c *Call) Arrive() bool {
 	}
 	c.publish(ringing, *c.RingingAt)
 	return true
+}
+
+// Refuse marks an inbound call that was not answered to be refused as busy. It has no effect if the
+// call has ended, was answered or is being ended.
+func (c *Call) Refuse() {
+	if c.Direction == Inbound && c.Live() && c.AnsweredAt == nil && c.Ending == EndingNone {
+		c.Ending, c.Admitted = EndingBusy, false
+	}
 }
 
 // Ring records that the callee's phone rings. It has no effect if the phone already rang or the
@@ -355,6 +371,11 @@ func (c *Call) causeOf(e End) (cause Cause, unknown bool) {
 	case EndingWatchdog:
 		if e.ByUs {
 			cause = RecoveryOnTimerExpire
+		}
+	// If the caller hung up at the same time, the carrier's cause is kept.
+	case EndingBusy:
+		if e.ByUs && c.AnsweredAt == nil {
+			cause = UserBusy
 		}
 	// If the other side hung up at the same time, the carrier's cause is kept.
 	case EndingRequested:

@@ -125,13 +125,20 @@ func timeOrNil(t *timestamppb.Timestamp) *time.Time {
 	return &at
 }
 
+// NewCallUnknown returns the event that reports that there is no inbound call with this id.
+func NewCallUnknown(callID, workspaceID uuid.UUID) Fact {
+	f := New(callID, uuid.Nil, workspaceID, "call_unknown", 0, time.Now())
+	f.Event.Event = &eventv1.DialEvent_CallUnknown{CallUnknown: &eventv1.CallUnknown{CallId: callID.String()}}
+	return f
+}
+
 func (c *Call) event() *eventv1.Call {
 	out := &eventv1.Call{
 		CallId: c.CallID.String(), Direction: string(c.Direction), From: c.From, ToE164: c.To, AgentId: c.AgentID.String(),
 		Status: string(c.Status), HangupCause: string(c.HangupCause), Disposition: c.Disposition,
 		QueuedAt: newTimestamp(c.QueuedAt), DialedAt: newTimestamp(c.DialedAt), RingingAt: newTimestamp(c.RingingAt),
 		AnsweredAt: newTimestamp(c.AnsweredAt), EndedAt: newTimestamp(c.EndedAt),
-		ErrorCode: c.ErrorCode, ErrorDetail: c.ErrorDetail, Version: c.Version,
+		ErrorCode: c.ErrorCode, ErrorDetail: c.ErrorDetail, Version: c.Version, Priced: c.Priced,
 	}
 	if !c.Erased {
 		out.RecordingKey = c.RecordingKey
@@ -152,7 +159,7 @@ func (c *Call) event() *eventv1.Call {
 	out.RingSeconds = secondsBetween(c.RingingAt, ringEnd)
 	out.TalkSeconds = secondsBetween(c.AnsweredAt, c.EndedAt)
 	out.TotalSeconds = secondsBetween(c.DialedAt, c.EndedAt)
-	if c.Direction == Outbound && c.Status == Completed && out.TalkSeconds != nil {
+	if (c.Direction == Outbound || c.Priced) && c.Status == Completed && out.TalkSeconds != nil {
 		out.BillableSeconds = *out.TalkSeconds
 	}
 	return out

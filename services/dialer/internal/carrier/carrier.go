@@ -54,6 +54,9 @@ type Carrier interface {
 	// If Originate is still running for the call, the phone can ring after Hangup. The carrier then
 	// publishes events, so that the caller can hang up again.
 	Hangup(ctx context.Context, callID uuid.UUID) (CallStatus, error)
+	// Refuse ends an inbound call that was not answered, and the caller hears that the number is
+	// busy. In all other respects Refuse is like Hangup.
+	Refuse(ctx context.Context, callID uuid.UUID) (CallStatus, error)
 	// Find returns the carrier's status of a call. The status contains at least the times and the
 	// cause that are in the call's events. Find returns ErrUnknownCall if the carrier never had the
 	// call.

@@ -46,6 +46,11 @@ func (NoTestCarrier) Hangup(context.Context, uuid.UUID) (CallStatus, error) {
 	return CallStatus{}, ErrUnknownCall
 }
 
+// Refuse returns ErrUnknownCall.
+func (NoTestCarrier) Refuse(context.Context, uuid.UUID) (CallStatus, error) {
+	return CallStatus{}, ErrUnknownCall
+}
+
 // Find returns ErrUnknownCall.
 func (NoTestCarrier) Find(context.Context, uuid.UUID) (CallStatus, error) {
 	return CallStatus{}, ErrUnknownCall

@@ -24,7 +24,8 @@ import (
 const soon = 2 * time.Second
 
 type callRequest struct {
-	// id is uuid.Nil for an inbound call.
+	// id is uuid.Nil for an overdue inbound call. For an event `inbound_unconfirmed`, id is the id of
+	// the call.
 	id, workspaceID uuid.UUID
 	event           *eventv1.CallRequestEvent
 	// order is the call request of an event `requested`. It is nil for other events.
@@ -127,6 +128,13 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 		return c.store.EraseRequest(ctx, tx, event.id, of)
 	case *eventv1.CallRequestEvent_CallOverdue:
 		return c.endOverdueCall(ctx, tx, event, onCommit)
+	case *eventv1.CallRequestEvent_InboundUnconfirmed:
+		reported, err := c.store.ReportInbound(ctx, tx, event.workspaceID, event.id)
+		onCommit.wakeRelay = onCommit.wakeRelay || reported
+		if err == nil && !reported {
+			return kafka.Skipf("inbound call %s is live or its row is not restored yet", event.id)
+		}
+		return err
 	}
 	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
 }
@@ -180,10 +188,13 @@ func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err 
 	if err := rec.Decode(r.event); err != nil {
 		return r, err
 	}
-	overdue := r.event.GetCallOverdue()
-	if id := r.event.GetCallRequestId(); id != "" || overdue == nil {
+	id, overdue := r.event.GetCallRequestId(), r.event.GetCallOverdue()
+	if call := r.event.GetInboundUnconfirmed(); call != nil {
+		id = call.GetCallId()
+	}
+	if id != "" || overdue == nil {
 		if r.id, err = uuid.Parse(id); err != nil {
-			return r, kafka.Parkf("call_request_id: %v", err)
+			return r, kafka.Parkf("call_request_id or call_id: %v", err)
 		}
 	}
 	if r.workspaceID, err = uuid.Parse(r.event.GetWorkspaceId()); err != nil {

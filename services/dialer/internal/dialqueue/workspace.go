@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/proto/eventv1"
 )
@@ -20,6 +21,8 @@ const DefaultFrom = "+15005550006"
 const (
 	DefaultCallsPerSecond = 50
 	DefaultMaxLiveCalls   = 500
+	// DefaultInboundConcurrent is the limit of concurrent inbound calls.
+	DefaultInboundConcurrent = 50
 )
 
 // Workspace contains the settings of a workspace, which the dialer reads from workspaces.v1.
@@ -38,6 +41,22 @@ type Workspace struct {
 	// dial-time check uses neither field.
 	Recordings         bool  `db:"-"`
 	KeepRecordingsDays int32 `db:"-"`
+	// Inbound contains the price and the limits of inbound calls. It is nil if a gateway of an
+	// earlier version published the event. Store methods that read workspaces leave it nil.
+	Inbound *Inbound `db:"-"`
+}
+
+// Inbound contains the price and the limits of the inbound calls of a workspace.
+type Inbound struct {
+	PerMinute        money.Micro
+	IncrementSeconds int32
+	MaxConcurrent    int32
+	MaxCallSeconds   int32
+}
+
+// DefaultInbound returns the settings of a workspace without its own: inbound calls are free.
+func DefaultInbound() Inbound {
+	return Inbound{IncrementSeconds: 1, MaxConcurrent: DefaultInboundConcurrent, MaxCallSeconds: 3600}
 }
 
 // WorkspaceOf converts the gateway's message to a Workspace. It returns an error if this version of
@@ -62,6 +81,12 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	}
 	if w.CallsPerSecond <= 0 {
 		w.CallsPerSecond = DefaultCallsPerSecond
+	}
+	if inbound := workspace.GetInbound(); inbound != nil {
+		w.Inbound = &Inbound{
+			PerMinute: money.Micro(inbound.GetPerMinuteMicro()), IncrementSeconds: inbound.GetIncrementSeconds(),
+			MaxConcurrent: inbound.GetMaxConcurrent(), MaxCallSeconds: inbound.GetMaxCallSeconds(),
+		}
 	}
 	return w, nil
 }

@@ -1,5 +1,6 @@
-// Package peers is the client of the service contacts-compliance. The dialer uses it for the
-// dial-time check, to report opt-outs, and to look up callers.
+// Package peers contains the clients of contacts-compliance and billing-wallet. The dialer uses
+// contacts-compliance for the dial-time check, for reporting an opt-out, and for looking up a
+// caller. It uses billing-wallet to reserve the price of an inbound call.
 package peers
 
 import (

@@ -22,6 +22,7 @@ type broken struct {
 	originate func(context.Context, carrier.Originate) (time.Time, error)
 	answer    func(context.Context, uuid.UUID) error
 	hangup    func(context.Context, uuid.UUID) (carrier.CallStatus, error)
+	refuse    func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	find      func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	events    func(context.Context, int64, time.Duration) (carrier.Batch, error)
 	ready     func(context.Context) error
@@ -54,6 +55,13 @@ func (b *broken) Hangup(ctx context.Context, id uuid.UUID) (carrier.CallStatus, 
 		return b.hangup(ctx, id)
 	}
 	return b.Carrier.Hangup(ctx, id)
+}
+
+func (b *broken) Refuse(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+	if b.refuse != nil {
+		return b.refuse(ctx, id)
+	}
+	return b.Carrier.Refuse(ctx, id)
 }
 
 func (b *broken) Find(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {

@@ -200,6 +200,10 @@ func hangupMutations() []mutation {
 			name: "reports every end as a hangup by the dialer", caughtBy: byItself,
 			hurt: hangup(func(_ *broken, known *carrier.CallStatus, _ *error) { known.ByUs = true }),
 		},
+		{
+			name: "refuses an inbound call as if it were hung up", caughtBy: "an inbound call is refused as busy",
+			hurt: func(b *broken, _ *carriertest.Network) { b.refuse = b.Carrier.Hangup },
+		},
 		{name: "forgets a call that it hung up", caughtBy: ringing, hurt: func(b *broken, _ *carriertest.Network) {
 			done := map[uuid.UUID]bool{}
 			b.hangup = func(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {

@@ -142,8 +142,21 @@ func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
 
 // Hangup ends a call.
 func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
+	return c.hangUp(ctx, callID, "")
+}
+
+// Refuse ends an unanswered inbound call as busy.
+func (c *Carrier) Refuse(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
+	return c.hangUp(ctx, callID, callstate.UserBusy)
+}
+
+// If the cause is empty, the simulated network uses the usual cause of a hang-up.
+func (c *Carrier) hangUp(
+	ctx context.Context, callID uuid.UUID, cause callstate.Cause,
+) (carrier.CallStatus, error) {
 	var k statusBody
-	status, err := c.do(ctx, http.MethodPost, "/hangup", map[string]any{"call_id": callID}, &k)
+	body := map[string]any{"call_id": callID, "cause": string(cause)}
+	status, err := c.do(ctx, http.MethodPost, "/hangup", body, &k)
 	return k.callStatus(), checkStatus(status, err, "hang up", callID)
 }
 

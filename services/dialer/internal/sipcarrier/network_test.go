@@ -216,6 +216,9 @@ func (n currentProcess) Answer(ctx context.Context, id uuid.UUID) error {
 func (n currentProcess) Hangup(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
 	return n.process().Hangup(ctx, id)
 }
+func (n currentProcess) Refuse(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+	return n.process().Refuse(ctx, id)
+}
 func (n currentProcess) Find(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
 	return n.process().Find(ctx, id)
 }

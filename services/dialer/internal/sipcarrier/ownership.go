@@ -169,7 +169,7 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 		case l == nil && one.HangupAt != nil:
 			c.endOrphanAsync(ctx, one)
 		case l != nil && one.HangupAt != nil:
-			l.hangUp(callstate.NormalClearing)
+			l.hangUp(hangupCause(one.Ending))
 		case l != nil:
 			l.answerCall(one.WorkspaceID)
 		}

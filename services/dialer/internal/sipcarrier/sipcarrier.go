@@ -302,7 +302,7 @@ func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallSta
 		return carrier.CallStatus{}, unknownCallError(err)
 	}
 	if l := c.leg(callID); l != nil {
-		l.hangUp(callstate.NormalClearing)
+		l.hangUp(hangupCause(asked.Ending))
 	}
 	for asked.EndedAt == nil {
 		woken := c.nextChange()
@@ -324,6 +324,23 @@ func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallSta
 		}
 	}
 	return callStatus(asked), nil
+}
+
+// Refuse ends an unanswered inbound call with the response 486. If another process owns the call,
+// that process reads from the row of the call that it must refuse the call.
+func (c *Carrier) Refuse(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
+	if l := c.leg(callID); l != nil {
+		l.hangUp(callstate.UserBusy)
+	}
+	return c.Hangup(ctx, callID)
+}
+
+// hangupCause returns the cause with which the leg of a call is hung up that has this ending.
+func hangupCause(ending callstate.Ending) callstate.Cause {
+	if ending == callstate.EndingBusy {
+		return callstate.UserBusy
+	}
+	return callstate.NormalClearing
 }
 
 func (c *Carrier) leg(callID uuid.UUID) *leg {

@@ -19,7 +19,7 @@ import (
 const callColumns = `call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, ending,
 	hangup_cause, disposition, error_code, error_detail, queued_at, dialed_at, ringing_at, answered_at, ended_at, turns,
 	max_call_seconds, traceparent, version, erased, outcome, recording_key, time_zone, disclosure,
-	analyse_at IS NOT NULL AS analysing`
+	analyse_at IS NOT NULL AS analysing, priced, admitted`
 
 const lockCalls = `SELECT ` + callColumns + ` FROM calls
 WHERE call_id = ANY (@ids) AND (@test::boolean IS NULL OR test = @test) ORDER BY call_id FOR UPDATE`
@@ -28,7 +28,7 @@ const saveCall = `
 UPDATE calls SET contact_id = @contact_id, time_zone = @time_zone, status = @status, ending = @ending, hangup_cause = @hangup_cause,
 	disposition = @disposition, error_code = @error_code, error_detail = @error_detail, dialed_at = @dialed_at,
 	ringing_at = @ringing_at, answered_at = @answered_at, ended_at = @ended_at, turns = @turns, version = @version,
-	outcome = @outcome, recording_key = @recording_key, disclosure = @disclosure,
+	outcome = @outcome, recording_key = @recording_key, disclosure = @disclosure, admitted = @admitted,
 	analyse_at = CASE WHEN @analysing::boolean THEN coalesce(analyse_at, now()) END,
 	variables = CASE WHEN @ended_at::timestamptz IS NULL THEN variables END,
 	hangup_at = CASE WHEN ending = '' AND @ending <> '' OR ending = 'requested' AND status = 'fenced' THEN now()
@@ -129,7 +129,8 @@ func (s *Store) changeLocked(
 	var ended []uuid.UUID
 	for _, c := range locked {
 		was := before[c.CallID]
-		if c.Version == was.Version && c.Ending == was.Ending && len(c.Turns) == len(was.Turns) {
+		if c.Version == was.Version && c.Ending == was.Ending && len(c.Turns) == len(was.Turns) &&
+			c.Admitted == was.Admitted {
 			continue
 		}
 		batch.Queue(saveCall, s.callArgs(c))
@@ -160,6 +161,7 @@ func (s *Store) callArgs(c *callstate.Call) pg.Args {
 		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt,
 		"turns": append([]agent.Turn{}, c.Turns...), "version": c.Version, "outcome": c.Outcome,
 		"recording_key": c.RecordingKey, "analysing": c.Analysing, "disclosure": c.Disclosure,
+		"admitted":   c.Admitted,
 		"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
 	}
 }

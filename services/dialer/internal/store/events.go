@@ -71,9 +71,11 @@ const mayAnswer = `NOT coalesce(a.deleted, false) AND w.status IS DISTINCT FROM 
 // calls of its mode (live or test). The call is then stored as an orphaned call and hung up.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
-	end_by, deadline_at, answer_at, test)
-SELECT @call_id, n.workspace_id, 'inbound', @from, n.phone_e164, n.agent_id, 'ringing', @ringing_at, coalesce(nullif(a.max_call_seconds, 0), 600),
-	now() + @ring_limit::interval, now() + @ring_limit::interval + @grace::interval, now(), coalesce(w.test, false)
+	end_by, deadline_at, answer_at, test, priced)
+SELECT @call_id, n.workspace_id, 'inbound', @from, n.phone_e164, n.agent_id, 'ringing', @ringing_at,
+	least(coalesce(nullif(a.max_call_seconds, 0), 600), w.inbound_max_call_seconds),
+	now() + @ring_limit::interval, now() + @ring_limit::interval + @grace::interval, now(), coalesce(w.test, false),
+	coalesce(w.inbound_per_minute_micro, 0) > 0
 FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id LEFT JOIN workspaces w ON w.workspace_id = n.workspace_id
 WHERE n.phone_e164 = @to AND ` + mayAnswer + `
 ON CONFLICT (call_id) DO NOTHING`

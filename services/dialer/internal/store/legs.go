@@ -55,6 +55,8 @@ type Leg struct {
 	AnsweredAt *time.Time `db:"answered_at"`
 	// WorkspaceID is the workspace of the call. It is uuid.Nil if the call has no row.
 	WorkspaceID uuid.UUID `db:"workspace_id"`
+	// Ending is the ending of the call's row. It is empty if the call has no row.
+	Ending callstate.Ending `db:"ending"`
 	// Attempt is stored together with the leg. Queries for legs do not return it.
 	Attempt TrunkAttempt `db:"-"`
 	// Channels is the number of channels of the trunk. If all channels are in use, the leg is not
@@ -177,7 +179,7 @@ func removeInvalid(text string) string {
 const legColumns = `s.call_id, s.trunk_id, s.inbound, s.from_number, s.to_number, s.owner, s.teardown, s.ended_at, s.cause,
 	s.by_us, s.hangup_at, s.pickup_at, coalesce(c.dialed_at, s.dialed_at) AS dialed_at,
 	c.ringing_at, coalesce(c.answered_at, s.answered_at) AS answered_at,
-	coalesce(c.workspace_id, '00000000-0000-0000-0000-000000000000') AS workspace_id`
+	coalesce(c.workspace_id, '00000000-0000-0000-0000-000000000000') AS workspace_id, coalesce(c.ending, '') AS ending`
 
 const findLeg = `
 SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.call_id WHERE s.call_id = @call_id`

@@ -21,18 +21,28 @@ import (
 // The SELECT excludes versions that are already stored, because ON CONFLICT DO UPDATE locks the row
 // even if its WHERE is false. A batch of events must not lock rows that ApplySetting has stored.
 // The UPDATE does not change the mode, because the events of earlier gateway versions do not
-// contain it.
+// contain it. If such an event does not contain the inbound settings, the stored ones are kept.
 const saveWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations,
-	recordings, keep_recordings_days, test)
+	recordings, keep_recordings_days, test, inbound_per_minute_micro, inbound_increment_seconds, inbound_max_concurrent,
+	inbound_max_call_seconds)
 SELECT @workspace_id::uuid, @version::bigint, @status::text, @api_enabled::boolean, @max_live_calls::int,
 	@calls_per_second::int, @destinations::text[], @recordings::boolean, nullif(@keep_recordings_days::int, 0),
-	@test::boolean
+	@test::boolean, @inbound_per_minute::bigint, @inbound_increment::int, @inbound_max_concurrent::int,
+	@inbound_max_seconds::int
 WHERE NOT EXISTS (SELECT FROM workspaces WHERE workspace_id = @workspace_id AND version >= @version)
 ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EXCLUDED.status,
 	api_enabled = EXCLUDED.api_enabled, max_live_calls = EXCLUDED.max_live_calls,
 	calls_per_second = EXCLUDED.calls_per_second, destinations = EXCLUDED.destinations,
-	recordings = EXCLUDED.recordings, keep_recordings_days = EXCLUDED.keep_recordings_days
+	recordings = EXCLUDED.recordings, keep_recordings_days = EXCLUDED.keep_recordings_days,
+	inbound_per_minute_micro = CASE WHEN @inbound_known THEN EXCLUDED.inbound_per_minute_micro
+		ELSE workspaces.inbound_per_minute_micro END,
+	inbound_increment_seconds = CASE WHEN @inbound_known THEN EXCLUDED.inbound_increment_seconds
+		ELSE workspaces.inbound_increment_seconds END,
+	inbound_max_concurrent = CASE WHEN @inbound_known THEN EXCLUDED.inbound_max_concurrent
+		ELSE workspaces.inbound_max_concurrent END,
+	inbound_max_call_seconds = CASE WHEN @inbound_known THEN EXCLUDED.inbound_max_call_seconds
+		ELSE workspaces.inbound_max_call_seconds END
 WHERE workspaces.version < EXCLUDED.version`
 
 // makeWorkspaceDue makes the waiting requests of a workspace due, so that they end as blocked
@@ -63,11 +73,17 @@ func (s *Store) ApplyWorkspace(ctx context.Context, w dialqueue.Workspace) error
 // may not dial, its queued requests become due immediately, so that they end as blocked. Requests
 // of people need no API access.
 func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w dialqueue.Workspace) error {
+	inbound := dialqueue.DefaultInbound()
+	if w.Inbound != nil {
+		inbound = *w.Inbound
+	}
 	saved, err := tx.Exec(ctx, saveWorkspace, pg.Args{
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
 		"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": append([]string{}, w.Destinations...),
 		"recordings": w.Recordings, "keep_recordings_days": w.KeepRecordingsDays,
-		"test": w.Test,
+		"test": w.Test, "inbound_known": w.Inbound != nil, "inbound_per_minute": int64(inbound.PerMinute),
+		"inbound_increment": inbound.IncrementSeconds, "inbound_max_concurrent": inbound.MaxConcurrent,
+		"inbound_max_seconds": inbound.MaxCallSeconds,
 	})
 	if err != nil {
 		return fmt.Errorf("save workspace %s: %w", w.WorkspaceID, err)

@@ -49,7 +49,8 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 	r := newRig(t)
 	policy := `{"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`
 	made := r.operator("POST", "/admin/v1/workspaces", `{"name":"Acme","plan":"starter","currency":"EUR","calling_policy":`+policy+
-		`,"features":{"webhooks":true},"destinations":["+1","+4420"],"max_live_calls":7,"retention":{"transcripts_days":7},"unknown":1}`)
+		`,"features":{"webhooks":true},"destinations":["+1","+4420"],"max_live_calls":7,"retention":{"transcripts_days":7},
+		"unknown":1,"inbound":{"per_minute":"0.020","max_concurrent":5}}`)
 	var got map[string]any
 	if err := json.Unmarshal([]byte(made.body), &got); err != nil {
 		t.Fatalf("POST: json.Unmarshal: %v", err)
@@ -60,13 +61,16 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 	want := map[string]any{"id": id, "name": "Acme", "plan": "starter", "currency": "EUR", "status": "active",
 		"mode": "live", "rate_limit_per_minute": nil,
 		"max_live_calls": 7.0, "calls_per_second": 50.0, "destinations": []any{"+1", "+4420"}, "features": map[string]any{"webhooks": true},
-		"retention":      map[string]any{"transcripts_days": 7.0},
+		"retention": map[string]any{"transcripts_days": 7.0},
+		"inbound": map[string]any{"per_minute": "0.02", "increment_seconds": 1.0, "max_concurrent": 5.0,
+			"max_call_seconds": 3600.0},
 		"calling_policy": map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},
 		"created_at":     got["created_at"], "updated_at": got["updated_at"]}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("POST = %v\nwant  %v", got, want)
 	}
-	patched := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"features":{"api":true},"calling_policy":null,"max_live_calls":null,"destinations":[]}`)
+	patched := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"features":{"api":true},"calling_policy":null,
+		"max_live_calls":null,"destinations":[],"inbound":{"max_concurrent":null,"max_call_seconds":60}}`)
 	if patched.status != 200 {
 		t.Fatalf("PATCH = %d %s", patched.status, patched.body)
 	}
@@ -80,6 +84,10 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 	}
 	if got["max_live_calls"] != 500.0 {
 		t.Errorf("PATCH: max_live_calls = %v, want 500.0", got["max_live_calls"])
+	}
+	const inbound = "map[increment_seconds:1 max_call_seconds:60 max_concurrent:50 per_minute:0.02]"
+	if fmt.Sprint(got["inbound"]) != inbound {
+		t.Errorf("PATCH: inbound = %v, want %s", got["inbound"], inbound)
 	}
 	if read := r.operator("GET", "/admin/v1/workspaces/"+id, ""); read.body != patched.body {
 		t.Errorf("GET = %s, want %s", read.body, patched.body)
@@ -230,6 +238,15 @@ func TestAdmin_InvalidWorkspaceErrorNamesTheField(t *testing.T) {
 		{"POST", good + `,"retention":{"calls_days":59}}`, "retention.calls_days"},
 		{"POST", good + `,"retention":{"transcripts_days":3654}}`, "retention.transcripts_days"},
 		{"POST", good + `,"retention":{"webhooks_days":0}}`, "retention.webhooks_days"},
+		{"POST", good + `,"inbound":[]}`, "inbound"},
+		{"POST", good + `,"inbound":{"per_minute":0.05}}`, "inbound.per_minute"},
+		{"POST", good + `,"inbound":{"per_minute":"-0.01"}}`, "inbound.per_minute"},
+		{"POST", good + `,"inbound":{"per_minute":"1000.000001"}}`, "inbound.per_minute"},
+		{"POST", good + `,"inbound":{"per_minute":"0.0000001"}}`, "inbound.per_minute"},
+		{"POST", good + `,"inbound":{"increment_seconds":0}}`, "inbound.increment_seconds"},
+		{"POST", good + `,"inbound":{"increment_seconds":3601}}`, "inbound.increment_seconds"},
+		{"POST", good + `,"inbound":{"max_concurrent":0}}`, "inbound.max_concurrent"},
+		{"POST", good + `,"inbound":{"max_call_seconds":14401}}`, "inbound.max_call_seconds"},
 		{"POST", good + `,"name":"a\u0000b"}`, "name"},
 		{"POST", `[]`, "body"},
 		{"PATCH", `{"currency":"EUR"}`, "currency"},

@@ -27,6 +27,7 @@ type workspaceView struct {
 	CallsPerSecond     int32                `json:"calls_per_second"`
 	Destinations       []string             `json:"destinations"`
 	Retention          workspaces.Retention `json:"retention"`
+	Inbound            inboundView          `json:"inbound"`
 	CreatedAt          openapi.Timestamp    `json:"created_at"`
 	UpdatedAt          openapi.Timestamp    `json:"updated_at"`
 }
@@ -36,8 +37,20 @@ func viewWorkspace(w workspaces.Workspace) workspaceView {
 		CallingPolicy: w.CallingPolicy,
 		Features:      w.Features, RateLimitPerMinute: w.RateLimitPerMinute, MaxLiveCalls: w.MaxLiveCalls,
 		CallsPerSecond: w.CallsPerSecond,
-		Destinations:   w.Destinations, Retention: w.Retention, CreatedAt: openapi.TimestampOf(page.TimeOf(w.ID)),
-		UpdatedAt: openapi.TimestampOf(w.UpdatedAt)}
+		Destinations:   w.Destinations, Retention: w.Retention,
+		Inbound: inboundView{
+			w.Inbound.PerMinute.String(), w.Inbound.IncrementSeconds, w.Inbound.MaxConcurrent, w.Inbound.MaxCallSeconds,
+		},
+		CreatedAt: openapi.TimestampOf(page.TimeOf(w.ID)), UpdatedAt: openapi.TimestampOf(w.UpdatedAt)}
+}
+
+// inboundView has the same members as the request body, so that a client can send the response
+// back.
+type inboundView struct {
+	PerMinute        string `json:"per_minute"`
+	IncrementSeconds int32  `json:"increment_seconds"`
+	MaxConcurrent    int32  `json:"max_concurrent"`
+	MaxCallSeconds   int32  `json:"max_call_seconds"`
 }
 
 // workspaceState returns the state of a workspace for the audit log. The state contains no secret.

@@ -18,7 +18,8 @@ import (
 
 const workspaceColumns = `id, name, plan, currency, status, calling_policy, policy_operator, policy_version,
 	features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version, created_at,
-		updated_at, mode`
+		updated_at, mode, inbound_per_minute_micro, inbound_increment_seconds, inbound_max_concurrent,
+		inbound_max_call_seconds`
 
 const workspaceByID = `SELECT ` + workspaceColumns + ` FROM workspaces WHERE id = @id`
 
@@ -61,9 +62,11 @@ func cursorError(err error) error {
 
 const insertWorkspace = `INSERT INTO workspaces (id, name, plan, currency, status, calling_policy, policy_operator,
 	policy_version, features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version,
+	inbound_per_minute_micro, inbound_increment_seconds, inbound_max_concurrent, inbound_max_call_seconds,
 	mode, mode_version)
 VALUES (@id, @name, @plan, @currency, @status, @calling_policy, @policy_operator, @policy_version, @features,
-	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @retention, @version::bigint, @mode::text,
+	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @retention, @version::bigint,
+	@inbound_per_minute, @inbound_increment, @inbound_max_concurrent, @inbound_max_seconds, @mode::text,
 	CASE WHEN @mode::text = 'test' THEN @version::bigint END)
 RETURNING ` + workspaceColumns
 
@@ -88,6 +91,8 @@ const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, statu
 	policy_operator = @policy_operator, policy_version = @policy_version, features = @features,
 		rate_limit_per_minute = @rate_limit_per_minute, max_live_calls = @max_live_calls,
 	calls_per_second = @calls_per_second, destinations = @destinations, retention = @retention,
+	inbound_per_minute_micro = @inbound_per_minute, inbound_increment_seconds = @inbound_increment,
+	inbound_max_concurrent = @inbound_max_concurrent, inbound_max_call_seconds = @inbound_max_seconds,
 	version = @version::bigint, updated_at = now(),
 	mode_version = CASE WHEN mode = 'test' THEN @version::bigint END
 WHERE id = @id AND version = @version - 1
@@ -132,6 +137,8 @@ func saveWorkspace(
 		"policy_version": w.PolicyVersion, "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
 		"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": w.Destinations,
 		"retention": w.Retention, "version": w.Version, "mode": w.Mode,
+		"inbound_per_minute": int64(w.Inbound.PerMinute), "inbound_increment": w.Inbound.IncrementSeconds,
+		"inbound_max_concurrent": w.Inbound.MaxConcurrent, "inbound_max_seconds": w.Inbound.MaxCallSeconds,
 	})
 	if err != nil {
 		return saved, err

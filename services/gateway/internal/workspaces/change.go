@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/money"
 )
 
 const (
@@ -53,6 +54,15 @@ type RetentionChange struct {
 	WebhooksDays    Optional[int32] `json:"webhooks_days"`
 }
 
+// InboundChange changes the price and the limits of inbound calls. An absent member is not changed;
+// null sets the default.
+type InboundChange struct {
+	PerMinute        Optional[string] `json:"per_minute"`
+	IncrementSeconds Optional[int32]  `json:"increment_seconds"`
+	MaxConcurrent    Optional[int32]  `json:"max_concurrent"`
+	MaxCallSeconds   Optional[int32]  `json:"max_call_seconds"`
+}
+
 // Change is the body of POST and PATCH. In PATCH, a member that is absent is not changed, and null
 // sets the default.
 type Change struct {
@@ -68,6 +78,7 @@ type Change struct {
 	CallsPerSecond     Optional[int32]           `json:"calls_per_second"`
 	Destinations       Optional[[]string]        `json:"destinations"`
 	Retention          Optional[RetentionChange] `json:"retention"`
+	Inbound            Optional[InboundChange]   `json:"inbound"`
 }
 
 // New returns the workspace that the body of POST describes. operator is the operator's name. The
@@ -94,7 +105,7 @@ func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 	c.Status = Optional[Status]{} // a new workspace is active
 	c.CallingPolicy.Set = true    // the default calling policy counts as set by the operator
 	w := Workspace{ID: id, Currency: *c.Currency.Value, Status: Active, Mode: mode, Version: 1, Destinations: []string{},
-		MaxLiveCalls: defaultLiveCalls, CallsPerSecond: defaultCallsPerSecond}
+		MaxLiveCalls: defaultLiveCalls, CallsPerSecond: defaultCallsPerSecond, Inbound: defaultInbound()}
 	return w.apply(operator, c)
 }
 
@@ -112,7 +123,9 @@ func (w Workspace) Changed(operator string, c Change) (Workspace, error) {
 }
 
 func (w Workspace) apply(operator string, c Change) (Workspace, error) {
-	for _, step := range []func(*Workspace, Change) error{applyName, applyPlan, applyPolicy, applyFeatures, applyLimits, applyDestinations, applyRetention} {
+	for _, step := range []func(*Workspace, Change) error{
+		applyName, applyPlan, applyPolicy, applyFeatures, applyLimits, applyDestinations, applyRetention, applyInbound,
+	} {
 		if err := step(&w, c); err != nil {
 			return Workspace{}, err
 		}
@@ -251,6 +264,73 @@ func applyRetention(w *Workspace, c Change) error {
 		*setting.into = setting.sent.Value
 	}
 	return nil
+}
+
+const (
+	maxInboundPrice     = 1_000 * money.Credit // per minute
+	maxIncrementSeconds = 3600
+	maxInboundSeconds   = 4 * 60 * 60
+)
+
+func applyInbound(w *Workspace, c Change) error {
+	if !c.Inbound.Set {
+		return nil
+	}
+	if c.Inbound.Value == nil {
+		w.Inbound = defaultInbound()
+		return nil
+	}
+	sent, standard := c.Inbound.Value, defaultInbound()
+	if sent.PerMinute.Set {
+		price, err := inboundPrice(sent.PerMinute.Value)
+		if err != nil {
+			return err
+		}
+		w.Inbound.PerMinute = price
+	}
+	for _, setting := range []struct {
+		name     string
+		sent     Optional[int32]
+		maximum  int32
+		standard int32
+		into     *int32
+	}{
+		{
+			"inbound.increment_seconds", sent.IncrementSeconds, maxIncrementSeconds,
+			standard.IncrementSeconds, &w.Inbound.IncrementSeconds,
+		},
+		{"inbound.max_concurrent", sent.MaxConcurrent, maxSetting, standard.MaxConcurrent, &w.Inbound.MaxConcurrent},
+		{
+			"inbound.max_call_seconds", sent.MaxCallSeconds, maxInboundSeconds,
+			standard.MaxCallSeconds, &w.Inbound.MaxCallSeconds,
+		},
+	} {
+		if !setting.sent.Set {
+			continue
+		}
+		if v := setting.sent.Value; v != nil && (*v < 1 || *v > setting.maximum) {
+			return apierr.Validation(setting.name, "must be a whole number from 1 to %d, or null for the standard.",
+				setting.maximum)
+		}
+		*setting.into = valueOrDefault(setting.sent.Value, setting.standard)
+	}
+	return nil
+}
+
+// inboundPrice returns the price per minute, or 0 if the member is null.
+func inboundPrice(sent *string) (money.Micro, error) {
+	if sent == nil {
+		return 0, nil
+	}
+	price, err := money.Parse(*sent)
+	if err != nil {
+		return 0, apierr.Validation("inbound.per_minute",
+			`must be a decimal string with at most six places, such as "0.05".`)
+	}
+	if price < 0 || price > maxInboundPrice {
+		return 0, apierr.Validation("inbound.per_minute", "must be between 0 and %s.", maxInboundPrice)
+	}
+	return price, nil
 }
 
 func valueOrDefault(value *int32, standard int32) int32 {

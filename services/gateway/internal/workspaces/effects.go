@@ -29,6 +29,7 @@ func (c Change) Services() []string {
 		{c.CallsPerSecond.Set, []string{proxy.Dialer}},
 		{c.Destinations.Set, []string{proxy.Calls, proxy.Dialer}},
 		{c.Retention.Set, []string{proxy.Calls, proxy.Dialer, proxy.Webhooks}},
+		{c.Inbound.Set, []string{proxy.Dialer}},
 	} {
 		for _, service := range setting.services {
 			set[service] = set[service] || setting.inBody

@@ -27,6 +27,7 @@ func TestServices_ReturnsTheServicesThatUseTheSetting(t *testing.T) {
 		{member: "max_live_calls", value: `1`, want: []string{"dialer"}},
 		{member: "calls_per_second", value: `1`, want: []string{"dialer"}},
 		{member: "destinations", value: `["+1"]`, want: []string{"calls", "dialer"}},
+		{member: "inbound", value: `{"max_concurrent":1}`, want: []string{"dialer"}},
 		{member: "retention", value: `{"calls_days":90}`, want: []string{"calls", "dialer", "webhook-dispatcher"}},
 	}
 	for _, tt := range tests {

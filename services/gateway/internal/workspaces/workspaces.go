@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"ringfence.dev/libs/money"
 	"ringfence.dev/proto/eventv1"
 )
 
@@ -46,6 +47,11 @@ const (
 	defaultCallsPerSecond = 50
 )
 
+// defaultInbound returns the price and the limits of inbound calls of a workspace that sets none.
+func defaultInbound() Inbound {
+	return Inbound{IncrementSeconds: 1, MaxConcurrent: 50, MaxCallSeconds: 3600}
+}
+
 // These are the default rate limits, in requests per minute for each API key
 // (docs/reference/api/README.md#rate-limits).
 const (
@@ -69,6 +75,18 @@ type Retention struct {
 	TranscriptsDays *int32 `json:"transcripts_days,omitempty"`
 	RecordingsDays  *int32 `json:"recordings_days,omitempty"`
 	WebhooksDays    *int32 `json:"webhooks_days,omitempty"`
+}
+
+// Inbound contains the price and the limits of inbound calls.
+type Inbound struct {
+	// PerMinute is the price per minute. If it is 0, inbound calls are free.
+	PerMinute money.Micro `db:"inbound_per_minute_micro"`
+	// IncrementSeconds is the billing increment: talk time is rounded up to a multiple of it.
+	IncrementSeconds int32 `db:"inbound_increment_seconds"`
+	// MaxConcurrent is the highest number of concurrent inbound calls.
+	MaxConcurrent int32 `db:"inbound_max_concurrent"`
+	// MaxCallSeconds is the maximum talk time of an inbound call.
+	MaxCallSeconds int32 `db:"inbound_max_call_seconds"`
 }
 
 // Workspace is one tenant.
@@ -95,6 +113,7 @@ type Workspace struct {
 	// number is allowed.
 	Destinations []string
 	Retention    Retention
+	Inbound
 	// Version increases by one with each change.
 	Version   int64
 	CreatedAt time.Time
@@ -154,6 +173,10 @@ func (w Workspace) Event() *eventv1.WorkspaceEvent {
 		KeepRecordingsDays: valueOrDefault(w.Retention.RecordingsDays,
 			0), KeepWebhooksDays: valueOrDefault(w.Retention.WebhooksDays, 0),
 		CallingPolicy: policy,
+		Inbound: &eventv1.InboundSettings{
+			PerMinuteMicro: int64(w.Inbound.PerMinute), IncrementSeconds: w.Inbound.IncrementSeconds,
+			MaxConcurrent: w.Inbound.MaxConcurrent, MaxCallSeconds: w.Inbound.MaxCallSeconds,
+		},
 	}
 	event := &eventv1.WorkspaceEvent{
 		WorkspaceId: w.ID.String(), Version: w.Version, OccurredAt: timestamppb.New(w.UpdatedAt),

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"ringfence.dev/libs/money"
 	"ringfence.dev/proto/eventv1"
 )
 
@@ -249,6 +250,50 @@ func TestEvent_CallingPolicyHasOperatorAndVersion(t *testing.T) {
 			got := tt.of.Event().GetWorkspace().GetCallingPolicy()
 			if diff := cmp.Diff(tt.want, got, protocmp.Transform()); diff != "" {
 				t.Errorf("calling policy of the event (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestInbound_ChangesAreMergedAndPublished(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		body string
+		want Inbound
+	}{
+		{name: "no change", body: `{}`, want: Inbound{IncrementSeconds: 1, MaxConcurrent: 50, MaxCallSeconds: 3600}},
+		{
+			name: "a price", body: `{"inbound":{"per_minute":"0.02","increment_seconds":6}}`,
+			want: Inbound{PerMinute: 20_000, IncrementSeconds: 6, MaxConcurrent: 50, MaxCallSeconds: 3600},
+		},
+		{
+			name: "limits", body: `{"inbound":{"max_concurrent":3,"max_call_seconds":60}}`,
+			want: Inbound{IncrementSeconds: 1, MaxConcurrent: 3, MaxCallSeconds: 60},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := changed(t, made(t, `{"name":"x","plan":"growth","currency":"USD"}`), tt.body)
+			if diff := cmp.Diff(tt.want, w.Inbound); diff != "" {
+				t.Errorf("settings (-want +got):\n%s", diff)
+			}
+			got := w.Event().GetWorkspace().GetInbound()
+			published := Inbound{
+				PerMinute: money.Micro(got.GetPerMinuteMicro()), IncrementSeconds: got.GetIncrementSeconds(),
+				MaxConcurrent: got.GetMaxConcurrent(), MaxCallSeconds: got.GetMaxCallSeconds(),
+			}
+			if diff := cmp.Diff(tt.want, published); diff != "" {
+				t.Errorf("published settings (-want +got):\n%s", diff)
+			}
+			for _, reset := range []string{
+				`{"inbound":null}`,
+				`{"inbound":{"per_minute":null,"increment_seconds":null,"max_concurrent":null,"max_call_seconds":null}}`,
+			} {
+				if diff := cmp.Diff(tests[0].want, changed(t, w, reset).Inbound); diff != "" {
+					t.Errorf("settings after %s (-want +got):\n%s", reset, diff)
+				}
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
@@ -28,6 +29,7 @@ func hangupRules() []Rule {
 		{Name: "another process can end a call of this one", Check: elsewhere},
 		{Name: "an inbound call rings, is answered and ends", Check: inbound},
 		{Name: "an inbound call is hung up unanswered", Check: inboundUnanswered},
+		{Name: "an inbound call is refused as busy", Check: inboundRefused},
 	}
 }
 
@@ -134,5 +136,25 @@ func inboundUnanswered(t T, n *Network) {
 	}
 	if events := r.waitFor(id, carrier.Ended); count(events, carrier.Answered) != 0 {
 		t.Errorf("events = %v", kinds(events))
+	}
+}
+
+func inboundRefused(t T, n *Network) {
+	id := n.Call("+14155550001", "+14155559000")
+	r := read(t, n.Carrier)
+	r.waitFor(id, carrier.Ringing)
+	first, err := n.Carrier.Refuse(t.Context(), id)
+	if err != nil || !first.ByUs || first.AnsweredAt != nil || first.Cause != callstate.UserBusy {
+		t.Errorf("Refuse = %+v, %v", first, err)
+	}
+	events := r.waitFor(id, carrier.Ended)
+	if last := events[len(events)-1]; last.Cause != callstate.UserBusy || count(events, carrier.Answered) != 0 {
+		t.Errorf("events = %v, last = %+v", kinds(events), last)
+	}
+	if again, err := n.Carrier.Refuse(t.Context(), id); err != nil || again.Cause != callstate.UserBusy {
+		t.Errorf("second Refuse = %+v, %v", again, err)
+	}
+	if _, err := n.Carrier.Refuse(t.Context(), uuid.Must(uuid.NewV7())); !errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("Refuse of an unknown call = %v, want ErrUnknownCall", err)
 	}
 }

@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+)
+
+// Admission is the result of Admit.
+type Admission struct {
+	// Refused is true if the call was marked to be refused, because the workspace has its highest
+	// number of concurrent inbound calls.
+	Refused bool
+	// Priced is true if the call needs a hold. PerMinute and IncrementSeconds are the price.
+	Priced           bool
+	PerMinute        money.Micro
+	IncrementSeconds int32
+	MaxCallSeconds   int32
+}
+
+const (
+	// The lock makes the admissions of a workspace run one after another, so that no limit is
+	// exceeded.
+	lockAdmissions = `
+SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' inbound ' || @workspace_id::text, 0))`
+
+	// A call that a dialer of an earlier version answered is not admitted, but it counts.
+	admissionOf = `
+SELECT coalesce(w.inbound_per_minute_micro, 0) AS per_minute, coalesce(w.inbound_increment_seconds, 1) AS increment,
+	coalesce(w.inbound_max_concurrent, @max_concurrent) AS max_concurrent, (
+		SELECT count(*) FROM calls c
+		WHERE c.workspace_id = @workspace_id AND c.direction = 'inbound' AND c.ended_at IS NULL AND ` + isCounted + `
+			AND c.call_id <> @call_id AND (c.admitted OR c.answered_at IS NOT NULL)) AS live
+FROM (SELECT @workspace_id::uuid AS id) AS one LEFT JOIN workspaces w ON w.workspace_id = one.id`
+)
+
+// Admit decides whether an inbound call may be answered, and passes the call to change. If the
+// workspace has its highest number of concurrent inbound calls, the call is marked to be refused.
+// An admitted call counts until it ends or Refuse is called. Admit can be repeated. live is false
+// if the call has ended or is being ended.
+func (s *Store) Admit(
+	ctx context.Context, workspaceID, callID uuid.UUID, change func(*callstate.Call),
+) (a Admission, live bool, err error) {
+	args := pg.Args{
+		"workspace_id": workspaceID, "call_id": callID, "max_concurrent": dialqueue.DefaultInboundConcurrent,
+	}
+	var maxConcurrent, inUse int64
+	count := func(batch *pgx.Batch) {
+		batch.Queue(lockAdmissions, args)
+		batch.Queue(admissionOf, args).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&a.PerMinute, &a.IncrementSeconds, &maxConcurrent, &inUse)
+		})
+	}
+	err = s.changeIf(ctx, count, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
+		c := calls[callID]
+		if live = c != nil && c.Live() && c.Ending == callstate.EndingNone; !live {
+			return
+		}
+		change(c)
+		a.Refused, a.Priced, a.MaxCallSeconds = !c.Admitted && inUse >= maxConcurrent, c.Priced, c.MaxCallSeconds
+		if a.Refused {
+			c.Refuse()
+			return
+		}
+		c.Admitted = true
+	})
+	if err != nil {
+		return a, live, fmt.Errorf("admit inbound call %s: %w", callID, err)
+	}
+	return a, live, nil
+}
+
+const inboundCall = `
+SELECT EXISTS (SELECT FROM calls WHERE call_id = @call_id AND workspace_id = @workspace_id) AS known,
+	` + refreshed + ` AS complete`
+
+// ReportInbound publishes the end of an inbound call again, for a hold whose settlement
+// billing-wallet does not know. For a live call it publishes nothing: the end of the call follows.
+// For an unknown call it publishes CallUnknown, unless the database server was not reconciled long
+// ago, because the row of the call can then be stored again. reported is true if it published an
+// event.
+func (s *Store) ReportInbound(
+	ctx context.Context, tx pgx.Tx, workspaceID, callID uuid.UUID,
+) (reported bool, err error) {
+	var known, complete bool
+	args := pg.Args{
+		"call_id": callID, "workspace_id": workspaceID, "server": s.server(), "refresh_period": refreshPeriod,
+	}
+	if err := tx.QueryRow(ctx, inboundCall, args).Scan(&known, &complete); err != nil {
+		return false, fmt.Errorf("find inbound call %s: %w", callID, err)
+	}
+	var facts []callstate.Fact
+	switch {
+	case known:
+		var locked []*callstate.Call
+		var batch pgx.Batch
+		s.queueLock(&batch, []uuid.UUID{callID}, &locked)
+		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+			return false, fmt.Errorf("lock inbound call %s: %w", callID, err)
+		}
+		if len(locked) == 1 && !locked[0].Live() && locked[0].Direction == callstate.Inbound {
+			locked[0].Priced = true // the hold exists, even if this row was restored without the price
+			facts = append(facts, locked[0].EndedAgain())
+		}
+	case complete:
+		facts = append(facts, callstate.NewCallUnknown(callID, workspaceID))
+	}
+	if len(facts) == 0 {
+		return false, nil
+	}
+	var batch pgx.Batch
+	if err := queueTraced(ctx, &batch, "call events", "", facts...); err != nil {
+		return false, err
+	}
+	return true, sendBatch(ctx, tx, &batch)
+}
