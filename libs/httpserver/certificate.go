@@ -15,7 +15,8 @@ import (
 const (
 	// certificateInterval is the time between two checks whether the files of a certificate changed.
 	certificateInterval = time.Second
-	// From expiryNotice before a certificate expires, a warning is logged each expiryInterval.
+	// expiryNotice is how long before the expiry of a certificate the warnings begin. One warning
+	// is logged per expiryInterval.
 	expiryNotice   = 14 * 24 * time.Hour
 	expiryInterval = time.Hour
 )

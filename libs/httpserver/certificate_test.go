@@ -164,7 +164,7 @@ func captureLog(t *testing.T) *bytes.Buffer {
 	return &text
 }
 
-func TestCertificate_HalfWrittenPairKeepsTheCurrentOneAndWarnsOnce(t *testing.T) {
+func TestCertificate_HalfWrittenPairIsNotUsedAndLoggedOnce(t *testing.T) {
 	files := certificateFiles(t)
 	writeKeyPair(t, files, newKeyPair(t, 1, inAnHour()))
 	loaded := loadCertificate(t, files)
@@ -214,7 +214,7 @@ func TestCertificate_ExpiredCertificateIsUsedAndLogged(t *testing.T) {
 	}
 }
 
-func TestCertificate_ExpiryIsLoggedBeforeItHappens(t *testing.T) {
+func TestCertificate_LogsAWarningBeforeItExpires(t *testing.T) {
 	text := captureLog(t)
 	synctest.Test(t, func(t *testing.T) {
 		files := certificateFiles(t)
@@ -273,7 +273,7 @@ func TestTLSListener_HandshakesAreLimited(t *testing.T) {
 	select {
 	case err := <-shaken:
 		t.Errorf("handshake beside the limit ended with %v", err)
-	case <-time.After(50 * time.Millisecond): // shows only that the handshake waits for the place
+	case <-time.After(50 * time.Millisecond): // the handshake still waits for a free slot
 	}
 	_ = idle.Close()
 	if err := <-shaken; err != nil {

@@ -2,9 +2,10 @@ package httpserver
 
 import "strings"
 
-// CSVText returns the text of a CSV cell without formulas. A spreadsheet runs a cell that begins
-// with one of some characters, so the text gets an apostrophe there. Spreadsheets whose separator
-// is another one than the comma start a new cell after a semicolon, a tab or a line break.
+// CSVText returns text for a CSV cell that no spreadsheet runs as a formula. A cell that begins
+// with a character such as "=" is a formula, so CSVText puts an apostrophe before it. It does the
+// same after a semicolon, a tab or a line break, because spreadsheets can use these characters as
+// separators.
 func CSVText(text string) string {
 	const formula, separators = "=+-@\t\r\n＝＋－＠", ";\t\r\n"
 	if !strings.ContainsAny(text, formula) {

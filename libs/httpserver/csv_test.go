@@ -6,7 +6,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 )
 
-func TestCSVText_RunsNoFormula(t *testing.T) {
+func TestCSVText_ReturnsTextWithoutFormulas(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"=1+1": "'=1+1", "+1-cmd": "'+1-cmd", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)",

@@ -23,7 +23,7 @@ func box(t *testing.T, keys ...string) *seal.Box {
 	return b
 }
 
-func TestOpen_RejectsAChangedCiphertextOrContext(t *testing.T) {
+func TestOpen_RejectsAChangedCiphertextOrSecretName(t *testing.T) {
 	t.Parallel()
 	b := box(t, key("k1", 1))
 	sealed, err := b.Seal([]byte("whsec_secret"), "subscription-1")

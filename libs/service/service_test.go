@@ -88,7 +88,7 @@ func TestRun_SIGTERMStopsTheParts(t *testing.T) {
 }
 
 func TestRun_ErrorNamesPartsThatDoNotStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // the last 0.2 s of the 2 s are reserved for the relay
+	synctest.Test(t, func(t *testing.T) { // the last 0.2 s of the 2 s are for the part relay
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		hold := make(chan struct{})

@@ -37,11 +37,11 @@ type Caller struct {
 	Turns bool
 	// KeyID is the id of the client's API key. It is the zero UUID on routes without a key.
 	KeyID uuid.UUID
-	// Operator is the name of the operator on /admin/v1 and internal routes. On every route it is
-	// "person:" and the id of the person if a person sends the request with a session of the console.
-	// Otherwise it is empty.
+	// Operator is the name of the operator on /admin/v1 and internal routes. If a person sends the
+	// request with a session of the console, Operator is "person:" and the person's id, on every
+	// route. Otherwise it is empty.
 	Operator string
-	// PersonName is the name of this person. Otherwise it is empty.
+	// PersonName is the name of the person whose id Operator contains. Otherwise it is empty.
 	PersonName string
 	// Destinations are the only number prefixes that the workspace calls. An empty list means no
 	// restriction. The gateway sets the list only on the route that needs it. Otherwise it is nil.
