@@ -28,7 +28,7 @@ func (c Config) isPrivateToThisMachine() bool {
 	return c.Published || isLoopback(hostOf(c.HTTP.Addr))
 }
 
-// parsedConfig contains the settings that Config has only as text.
+// parsedConfig contains the parsed form of the settings that Config contains as text.
 type parsedConfig struct {
 	gateway, url *url.URL
 	hosts        []string

@@ -1,5 +1,6 @@
 // Command console serves the console: the pages with which people see and control calls. It has no
-// database and no credentials. It shows what the gateway permits to the session of the person.
+// database and no credentials. A page shows only what the gateway returns for the session of the
+// person.
 package main
 
 import (

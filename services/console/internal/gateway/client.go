@@ -60,8 +60,8 @@ func (c *Client) Ping(ctx context.Context) error {
 	return response.Body.Close()
 }
 
-// Session sends requests with a person's session, in one workspace or in none. For each HTTP
-// request of a browser, one Session is created.
+// Session sends requests with the session token of a person. The console creates one Session for
+// each HTTP request of a browser.
 type Session struct {
 	client *Client
 	// Token is the session token. It is empty before the sign-in.
@@ -70,7 +70,7 @@ type Session struct {
 	Workspace uuid.UUID
 	// Reason is the reason of an operator for reading transcripts and recordings.
 	Reason string
-	// Forwarded is the value of X-Forwarded-For: the addresses of the browser and of the proxies.
+	// counts the requests of this Session, too
 	Forwarded string
 	// Background is true if no person caused the request. The request does not prolong the session.
 	Background bool
@@ -91,8 +91,8 @@ func (s *Session) CurrentToken() string {
 	return s.Token
 }
 
-// Beside returns a sender for requests at the same time as other requests of s. Its requests do not
-// replace the token, so that only s receives a new one. They are counted as requests of s.
+// Beside returns a Session for background requests that run at the same time as requests of s. They
+// do not replace the token, so only s receives a new token. They count as requests of s.
 func (s *Session) Beside() *Session {
 	copied := s.In(s.Workspace)
 	copied.Background, copied.parent = true, s
@@ -107,17 +107,18 @@ func (s *Session) Requests() int64 {
 	return s.requests
 }
 
-// Session returns a sender for a session token.
+// Session returns a Session with the given token.
 func (c *Client) Session(token string) *Session { return &Session{client: c, Token: token} }
 
-// In returns a Session with the current token of s for a workspace. Each of the two Sessions
-// reports only the new token that it received itself.
+// In returns a Session with the current token of s for a workspace. NewToken of each Session
+// returns only a token that this Session received itself.
 func (s *Session) In(workspace uuid.UUID) *Session {
 	return &Session{client: s.client, Token: s.CurrentToken(), Workspace: workspace, Reason: s.Reason,
 		Forwarded: s.Forwarded, Background: s.Background}
 }
 
-// NewToken returns the token that replaces Token. It is empty if the gateway did not replace it.
+// NewToken returns the token with which the gateway replaced Token, or "" if it did not replace
+// Token.
 func (s *Session) NewToken() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +136,7 @@ type Request struct {
 	Body any
 }
 
-// Error is a refusal of the gateway. Status is 0 if the gateway did not respond.
+// Error is an error response of the gateway. Status is 0 if the gateway did not respond.
 type Error struct {
 	Status     int
 	Code       string
@@ -162,7 +163,7 @@ func AsError(err error) *Error {
 	return found
 }
 
-// Is reports whether err is a refusal with the code.
+// Is reports whether err is an error response of the gateway with the given code.
 func Is(err error, code string) bool {
 	found := AsError(err)
 	return found != nil && found.Code == code
@@ -292,7 +293,7 @@ func readError(response *http.Response) error {
 	var body struct {
 		Error struct{ Code, Message, Field string }
 	}
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // without a body, the status is the only information
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // the status suffices for the error
 	_ = json.Unmarshal(text, &body)
 	return &Error{
 		Status:     response.StatusCode,
@@ -307,9 +308,9 @@ func readError(response *http.Response) error {
 // rangeHeaders are the headers of a request for a part of a recording.
 var rangeHeaders = []string{"Range", "If-Range"}
 
-// FetchRecording requests a recording, or the part that the headers of a browser name. Links to the
-// gateway's own route are requested at its console listener. Other links are signed links of an
-// object store: such a request has no session token.
+// FetchRecording requests a recording, or the range in the headers of the browser. A link to the
+// gateway is requested at the gateway's listener for the console. Every other link is a signed link
+// of an object store, and its request contains no session token.
 func (s *Session) FetchRecording(ctx context.Context, link string, browser http.Header) (*http.Response, error) {
 	address, err := url.Parse(link)
 	if err != nil {

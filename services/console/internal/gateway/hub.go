@@ -38,8 +38,8 @@ const (
 const turnType = "call.turn"
 
 // Event is the notification that a browser receives for an event of the workspace. It contains no
-// call data: the browser reads the page again, with the permissions of its session. Only the stream
-// of turns has data, which are not stored and cannot be read later.
+// call data: the browser reads the page again, with the permissions of its session. Only turns
+// contain data, because turns are not stored and cannot be read later.
 type Event struct {
 	ID            string `json:"id"`
 	Type          string `json:"type"`
@@ -53,8 +53,8 @@ type Event struct {
 }
 
 // Hub shares one event stream per workspace, and one stream of turns of calls, between all browsers
-// of this process. It has no credentials: it reads a stream with the session of one of the
-// browsers, and continues with another one when that session ends.
+// of this process. It has no credentials: it reads a stream with the session of one browser. When
+// that session ends, it continues with the session of another browser.
 type Hub struct {
 	client *Client
 
@@ -114,8 +114,8 @@ type Subscription struct {
 // stream. The stream ends with ctx, and when the session ends or its roles change.
 func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscription, error) {
 	s = s.In(s.Workspace)
-	s.Reason = "" // the stream has no transcripts
-	// HEAD is not a read of the stream, so it has no audit entry.
+	s.Reason = "" // a reason is needed for transcripts only, and the stream has none
+	// A HEAD request does not read the stream, so the gateway writes no audit entry.
 	if err := mayStream(ctx, s, Request{Method: http.MethodHead, Path: "/v1/events", Header: redacted}); err != nil {
 		return nil, err
 	}
@@ -123,8 +123,8 @@ func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscri
 }
 
 // SubscribeTurns does what Subscribe does, for the turns of calls in progress. Turns can be lost.
-// The gateway permits them to sessions that may read transcripts, and records the read of each
-// person.
+// The gateway permits the stream only to sessions that may read transcripts, and records each
+// person who reads it.
 func (h *Hub) SubscribeTurns(ctx context.Context, s *Session) (*Subscription, error) {
 	if err := mayStream(ctx, s, turnsRequest()); err != nil {
 		return nil, err
@@ -155,19 +155,19 @@ func (h *Hub) subscribe(ctx context.Context, s *Session, after string, key strea
 	return sub, nil
 }
 
-// unchanged returns a sender whose requests do not prolong the session and replace no token.
+// unchanged returns a Session whose requests neither prolong the session nor replace its token.
 func (s *Session) unchanged() *Session {
 	copied := s.In(s.Workspace)
 	copied.Background = true
 	return copied
 }
 
-// redacted asks the gateway for a stream without transcripts, for every role. The hub needs only
-// the ids of the events, so the request has no reason. The turns need the reason of an operator.
+// redacted is the header that requests a stream without transcripts. The hub needs only the ids of
+// the events. With this header an operator needs no reason, unlike for the stream of turns.
 var redacted = http.Header{"Ringfence-Redacted": {"true"}}
 
-// mayStream asks the gateway whether the session may read a stream. It reads only the header of the
-// response.
+// mayStream returns an error unless the gateway permits the session to read a stream. It reads only
+// the header of the response.
 func mayStream(ctx context.Context, s *Session, request Request) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -209,7 +209,7 @@ func (s *Subscription) recheck(ctx context.Context, grant string) {
 			failures = 0
 		case refused != nil && (refused.Status == 0 || refused.Status >= http.StatusInternalServerError ||
 			refused.Status == http.StatusTooManyRequests):
-			failures++ // the gateway cannot answer at the moment
+			failures++ // the gateway is unavailable at the moment
 		default:
 			failures = maxFailures
 		}
@@ -295,7 +295,7 @@ func (f *sharedStream) publish(e Event) {
 	for _, s := range f.subscribers {
 		select {
 		case s.C <- e:
-		default: // the browser reads too slowly: drop the turn, or drop what waits and reset
+		default: // the browser reads too slowly: drop the turn, or replace all waiting events by a reset
 			if f.key.turns {
 				continue
 			}
@@ -422,7 +422,7 @@ func (h *Hub) read(ctx context.Context, f *sharedStream, reader *Subscription) (
 	}
 	defer func() { _ = response.Body.Close() }()
 	if !f.key.turns && request.Query.Get("last_event_id") == "" {
-		f.publish(Event{Reset: true}) // events before this response were not seen
+		f.publish(Event{Reset: true}) // the events before this response are missing
 	}
 	for events := openapi.NewEventReader(response.Body); ; {
 		event, err := events.Next()
@@ -444,7 +444,7 @@ func eventOf(streamed openapi.StreamedEvent) Event {
 			Text          string `json:"text"`
 		} `json:"data"`
 	}
-	_ = json.Unmarshal(streamed.Data, &envelope) // an unknown form has no ids
+	_ = json.Unmarshal(streamed.Data, &envelope) // an event of unknown form gets no ids
 	if streamed.Type == turnType {
 		return Event{Type: turnType, CallID: envelope.Data.CallID, Role: envelope.Data.Role, Text: envelope.Data.Text}
 	}

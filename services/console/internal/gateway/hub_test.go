@@ -23,7 +23,7 @@ type fakeStream struct {
 	headers []http.Header          // of all streams
 	refused map[string]int         // status of the refusal, by token
 	roles   map[string]string
-	unknown bool // last_event_id is refused
+	unknown bool // if true, every last_event_id is refused
 	*httptest.Server
 }
 
@@ -107,7 +107,7 @@ func (f *fakeStream) set(change func()) {
 	change()
 }
 
-// stream waits for the open stream of a token.
+// stream waits until the stream of a token is open, and returns the channel of its events.
 func (f *fakeStream) stream(t *testing.T, token string) (messages chan string) {
 	t.Helper()
 	until(t, "a stream of "+token, func() bool {
@@ -277,7 +277,7 @@ func TestHub_ReadsTurnsWithTheReasonOfTheOperator(t *testing.T) {
 	})
 }
 
-func TestHub_ARefusedSessionDoesNotStopTheOthers(t *testing.T) {
+func TestHub_RefusedSessionDoesNotEndOtherSubscriptions(t *testing.T) {
 	t.Parallel()
 	f, hub := newFakeStream(t)
 	stays := subscribe(t, hub, "stays", "")
@@ -393,8 +393,8 @@ func TestHub_ASlowBrowserGetsAReset(t *testing.T) {
 	}
 }
 
-// Each person reads the header of the stream first, because the gateway records the reads of
-// persons.
+// Each subscriber first requests the stream with its own session, because the gateway must record
+// each person who reads turns.
 func TestHub_TurnsReachOnlyTheirSubscribers(t *testing.T) {
 	t.Parallel()
 	f, hub := newFakeStream(t)
@@ -468,7 +468,7 @@ func TestHub_ASlowBrowserLosesTurns(t *testing.T) {
 	}
 }
 
-func TestRequest_RefusesOtherHosts(t *testing.T) {
+func TestSession_SendsNoRequestToOtherHosts(t *testing.T) {
 	t.Parallel()
 	base, err := url.Parse("http://gateway:8083")
 	if err != nil {

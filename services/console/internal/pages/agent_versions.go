@@ -30,13 +30,14 @@ type settingChange struct {
 	Removed, Added []string
 }
 
-// readVersions reads the newest changes of an agent. Without them the page is still useful.
+// readVersions reads the newest changes of an agent. If they cannot be read, the page is shown
+// without them.
 func (v *visit) readVersions(data *agentFormData, id uuid.UUID) func() error {
 	return func() error {
 		found, err := gateway.Get[openapi.AuditEntryPage](v.r.Context(), v.Session, "/v1/audit",
 			url.Values{"object_type": {"agent"}, "object_id": {id.String()}, "limit": {"20"}})
 		if err != nil {
-			return nil //nolint:nilerr // see above
+			return nil //nolint:nilerr // the page is shown without versions
 		}
 		data.MoreVersions = found.HasMore
 		for _, entry := range found.Data {
@@ -50,8 +51,8 @@ func (v *visit) readVersions(data *agentFormData, id uuid.UUID) func() error {
 	}
 }
 
-// changesBetween returns the settings that differ between two states of an agent. It returns none
-// if a state is not known.
+// changesBetween returns the settings that differ between two states of an agent. If one of the
+// states is unknown, it returns nil.
 func changesBetween(before, after *map[string]any) (changes []settingChange) {
 	if before == nil || after == nil {
 		return nil
@@ -70,7 +71,8 @@ func changesBetween(before, after *map[string]any) (changes []settingChange) {
 	return changes
 }
 
-// settingLines returns the lines of a setting: of a text, or of its JSON. Null has none.
+// settingLines returns the lines of a text setting, or of the JSON of any other setting. For null
+// it returns nil.
 func settingLines(value any) []string {
 	switch text, isText := value.(string); {
 	case value == nil:

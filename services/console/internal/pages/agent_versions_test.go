@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/console/internal/gateway"
 )
 
-// setVersions makes the gateway respond with two changes of the agent and an entry without states.
+// setVersions makes the gateway return two changes of the agent and one audit entry without states.
 func setVersions(s site) {
 	setAgent(s)
 	before := map[string]any{"id": agentID, "name": "Ada", "updated_at": "1", "instructions": "Greet.\nAsk.\nEnd.",
@@ -48,7 +48,7 @@ func TestAgent_VersionsShowTheDifferentLines(t *testing.T) {
 	}
 }
 
-// The gateway refuses the audit log to viewers. It is not always available.
+// Viewers may not read the audit log, and for other roles it can be unavailable.
 func TestAgent_PageIsCompleteWithoutVersions(t *testing.T) {
 	t.Parallel()
 	viewer := newSite(t, gateway.Viewer)
@@ -65,7 +65,7 @@ func TestAgent_PageIsCompleteWithoutVersions(t *testing.T) {
 	wantStatus(t, s.get(agentPage), 200)
 }
 
-func TestDifferentLines(t *testing.T) {
+func TestDifferentLines_LeavesOutEqualLinesAtBothEnds(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ before, after, removed, added string }{
 		"equal":                 {"a b", "a b", "", ""},

@@ -54,7 +54,7 @@ func listAgents(v *visit) (view, error) {
 	return view{template: "agents", title: "agents.title", nav: "agents", data: data}, err
 }
 
-// settings of an agent by name, as the API returns them.
+// agentSettings contains the settings of an agent by name, as the API returns them.
 type agentSettings map[string]json.RawMessage
 
 // fixedFields are the fields of an agent that the form of its settings does not contain.
@@ -199,7 +199,8 @@ func (v *visit) agentID() (uuid.UUID, error) {
 
 func showAgent(v *visit) (view, error) { return v.showAgent(func(*agentFormData) {}) }
 
-// showAgent shows the settings of an agent. change sets what a refused form contained.
+// showAgent shows the settings of an agent. If change is not nil, it restores the values of a
+// refused form.
 func (v *visit) showAgent(change func(*agentFormData)) (view, error) {
 	id, err := v.agentID()
 	if err != nil {
@@ -232,7 +233,7 @@ func (v *visit) showAgent(change func(*agentFormData)) (view, error) {
 	return agentView(data), nil
 }
 
-// formatSettings returns settings on several lines, without escapes for < and >.
+// formatSettings returns settings as JSON on several lines, without escapes for < and >.
 func formatSettings(settings agentSettings) (string, error) {
 	values := map[string]any{}
 	for name, raw := range settings {

@@ -30,7 +30,8 @@ type callsData struct {
 	Last     string // the id of the last item, if there are more
 }
 
-// localTime returns a time of a form field in RFC 3339. The field has no time zone.
+// localTime converts the text of a form field to RFC 3339. The field has no time zone, so the time
+// zone of the person applies.
 func (v *visit) localTime(text string) (string, bool) {
 	for _, layout := range []string{"2006-01-02T15:04", "2006-01-02"} {
 		if at, err := time.ParseInLocation(layout, text, v.settings.Zone); err == nil {
@@ -70,9 +71,10 @@ type callTotals struct {
 	// Since and Until limit the time at which the calls were created.
 	Since, Until openapi.Timestamp
 	Calls        int64
-	// All is nil if the filters select a status or an outcome: the API counts these calls only.
+	// All contains the totals of every status. It is nil if the filters select a status or an
+	// outcome, because Calls is then the only matching total.
 	All *openapi.CallStatisticsTotal
-	// Unknown is true if the API does not count with these filters, or not over this period.
+	// Unknown is true if the API cannot count with these filters or over this period.
 	Unknown bool
 }
 
@@ -113,7 +115,8 @@ func showCallTotals(v *visit) (view, error) {
 	return result, err
 }
 
-// startOfTotals returns the start of the period that ends at a time of the API, or now.
+// startOfTotals returns the start of the period that ends at the time end. If end is not a time,
+// the period ends now.
 func startOfTotals(end string) string {
 	at, err := time.Parse(time.RFC3339, end)
 	if err != nil {
@@ -122,7 +125,8 @@ func startOfTotals(end string) string {
 	return at.Add(-totalsPeriod).UTC().Format(time.RFC3339)
 }
 
-// hangUp ends a call. A call that has ended meanwhile is no error: the page then shows it.
+// hangUp ends a call. If the call has already ended, this is not an error: the page shows the ended
+// call.
 func hangUp(v *visit) (view, error) {
 	id, err := uuid.Parse(v.r.PathValue("call"))
 	if err != nil {

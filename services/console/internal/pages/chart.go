@@ -76,7 +76,7 @@ func (p *pageData) HourChart(hours []hourSummary) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // all parts are numbers, times or escaped
 }
 
-// niceTop returns the end of the axis: the next number that has four round steps.
+// niceTop returns the end of the axis: the lowest round number from n on that has four round steps.
 func niceTop(n int) int {
 	for size := 1; ; size *= 10 {
 		for _, top := range []int{4, 8, 12, 20, 40} {

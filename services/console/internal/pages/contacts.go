@@ -109,7 +109,7 @@ func metadataOf(text string) (map[string]json.RawMessage, error) {
 type newContactData struct {
 	contactForm
 	Number string
-	// Existing is the id of the contact that the number already has.
+	// Existing is the id of the contact that already has the number.
 	Existing string
 	Error    *gateway.Error
 }
@@ -187,7 +187,8 @@ func (v *visit) contactPage() string { return v.path("contacts", v.r.PathValue("
 
 func showContact(v *visit) (view, error) { return v.readContact(nil, contactForm{}) }
 
-// readContact shows a contact. After a refusal of its form, form has the submitted values.
+// readContact shows a contact. If its form was refused, the parameter form contains the submitted
+// values.
 func (v *visit) readContact(refused *gateway.Error, form contactForm) (view, error) {
 	path, err := v.contactPath()
 	if err != nil {
@@ -240,7 +241,7 @@ func changeContact(v *visit) (view, error) {
 	return view{redirect: v.contactPage(), done: "contact_changed"}, err
 }
 
-// contactChange returns the body of the PATCH that makes was to form.
+// contactChange returns the body of the PATCH for the fields in which form differs from was.
 func contactChange(was, form contactForm) (change openapi.UpdateContact, err error) {
 	changed := func(before, after string) (member openapi.Nullable[string]) {
 		switch {
@@ -278,7 +279,7 @@ func contactChange(was, form contactForm) (change openapi.UpdateContact, err err
 	return change, nil
 }
 
-// sameJSON reports whether two JSON values differ in white space only.
+// sameJSON reports whether two JSON values are equal apart from white space.
 func sameJSON(a, b json.RawMessage) bool {
 	var first, second bytes.Buffer
 	return json.Compact(&first, a) == nil && json.Compact(&second, b) == nil && bytes.Equal(first.Bytes(), second.Bytes())

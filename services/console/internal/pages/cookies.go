@@ -61,8 +61,9 @@ func valueOf(r *http.Request, name string) string {
 	return cookie.Value
 }
 
-// setReason remembers the reason of an operator for reading transcripts of one workspace. The
-// reason belongs to the session, so the next person who signs in does not read with it.
+// setReason stores in a cookie the reason with which an operator reads transcripts of one
+// workspace. The cookie belongs to the session, so the next person who signs in cannot use the
+// reason.
 func (c cookies) setReason(w http.ResponseWriter, token string, workspace uuid.UUID, reason string) {
 	encoded := base64.RawURLEncoding.EncodeToString([]byte(reason))
 	c.set(w, c.reason, markOf(token)+"."+workspace.String()+"."+encoded, reasonAge)

@@ -67,8 +67,8 @@ func writeCSV[Item any](
 	return view{written: true}, nil
 }
 
-// safeCell returns a value that spreadsheets do not run as a formula. A phone number stays as it
-// is.
+// safeCell returns a value that spreadsheets do not run as a formula. It returns a phone number
+// unchanged.
 func safeCell(text string) string {
 	if phoneNumber.FindString(text) == text {
 		return text

@@ -84,8 +84,8 @@ func (v *visit) dialingPath(scope string) (string, bool) {
 	return "", false
 }
 
-// setDialing pauses or resumes the scope of the form. The end of the form is in the time zone of
-// the person.
+// setDialing pauses or resumes the scope of the form. The end of a pause is in the time zone of the
+// person.
 func (v *visit) setDialing() (done string, err error) {
 	path, ok := v.dialingPath(v.form("scope"))
 	if !ok {
@@ -220,7 +220,7 @@ func stopChanges(entries []operatorAuditEntry) (changes []stopChange) {
 		}
 		change := stopChange{Actor: entry.Operator, Route: entry.Route, At: entry.OccurredAt}
 		var after struct{ State, Reason string }
-		// without a state, the page shows only the route of the change
+		// if the entry has no state, the page shows only the route of the change
 		if json.Unmarshal(entry.After, &after) == nil {
 			change.State, change.Reason = after.State, after.Reason
 		}
@@ -229,7 +229,8 @@ func stopChanges(entries []operatorAuditEntry) (changes []stopChange) {
 	return changes
 }
 
-// changeSystemDialing pauses or resumes dialing. A pause needs the typed word.
+// changeSystemDialing pauses or resumes dialing. To pause dialing, the person must type a
+// confirmation word.
 func changeSystemDialing(v *visit) (view, error) {
 	word := v.server.templates.text(v.settings.Language, "emergency.word")
 	if v.form("state") == "paused" && v.form("confirmation") != word {

@@ -110,7 +110,7 @@ func (p *pageData) Exact(value any) template.HTML {
 	return p.element(t, p.date(local)+local.Format(", 15:04:05 MST"), false)
 }
 
-// In returns a time in another time zone, for example the one of the person who was called.
+// In returns a time in another time zone, for example in the zone of the called person.
 func (p *pageData) In(value any, zone string) string {
 	t, ok := timeOf(value)
 	location, err := time.LoadLocation(zone)

@@ -20,7 +20,8 @@ type workspacesData struct {
 	More  string
 }
 
-// showHome opens the only workspace of a person, or the list of workspaces.
+// showHome redirects to the workspace if the person has exactly one, and otherwise to the list of
+// workspaces.
 func showHome(v *visit) (view, error) {
 	data, err := v.workspaces()
 	if err != nil {

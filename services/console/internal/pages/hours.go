@@ -32,7 +32,7 @@ var weekdays = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 // dayName returns the name of a weekday in a calling policy.
 func dayName(day time.Weekday) string { return weekdays[(int(day)+6)%7] }
 
-// callingPolicy is the calling policy of a workspace. A member that is absent has its default.
+// callingPolicy is the calling policy of a workspace. An absent member has its default value.
 type callingPolicy struct {
 	Window   *policyWindow   `json:"window,omitempty"`
 	Timezone string          `json:"timezone,omitempty"`
@@ -51,7 +51,7 @@ type policyOverride struct {
 	Operator string `json:"operator,omitempty"`
 }
 
-// recipientZone is the time zone of a window in the local time of the person who is called.
+// recipientZone is the value of Timezone if the window is in the local time of the called person.
 const recipientZone = "recipient"
 
 // complete returns the policy with the defaults of the service: 09:00 to 20:00 in the recipient's
@@ -138,8 +138,8 @@ type holiday struct {
 	Dates     []string       `json:"dates"`
 }
 
-// is reports whether a day is the holiday, or the day on which it is observed. The time of day is
-// 00:00 in UTC.
+// is reports whether the holiday falls on the given day or is observed on it. The time of day must
+// be 00:00 in UTC.
 func (h holiday) is(day time.Time) bool {
 	if slices.Contains(h.Dates, day.Format(time.DateOnly)) {
 		return true
@@ -197,8 +197,8 @@ type packRule struct {
 	Citation     string              `json:"citation"`
 }
 
-// on returns the open hours of a day, and the name of its holiday. Dates in ISO form have the order
-// of their texts.
+// on returns the open hours of a day, and the name of its holiday. Dates in ISO form can be
+// compared as texts.
 func (r packRule) on(day time.Time) (open []span, name string) {
 	date := day.Format(time.DateOnly)
 	switch {
@@ -215,7 +215,7 @@ func (r packRule) on(day time.Time) (open []span, name string) {
 	return spansOf(r.Hours[dayName(day.Weekday())]), ""
 }
 
-// hoursPreview is what the operator API returns about a number.
+// hoursPreview is the response of the operator API about the calling hours of a number.
 type hoursPreview struct {
 	Number    string             `json:"phone_e164"`
 	Open      bool               `json:"may_be_called"`
@@ -257,9 +257,11 @@ type namedDay struct {
 type hoursData struct {
 	Policy callingPolicy
 	Week   []dayHours
-	// Was is the stored policy. A change is refused if the policy has changed meanwhile.
+	// Was is the policy that was stored when the form was shown. If another policy is stored now,
+	// the change is refused.
 	Was string
-	// Number is the number of the search, and Preview what applies to it.
+	// Number is the number for which the person searched. Preview contains the hours that apply to
+	// it.
 	Number   string
 	Preview  *hoursPreview
 	Holidays []namedDay
@@ -316,7 +318,7 @@ func (v *visit) readPolicy() (stored callingPolicy, was, version string, err err
 
 func showHours(v *visit) (view, error) { return v.readHours(nil) }
 
-// readHours shows the calling hours. After a refusal of its form, edit sets the submitted values.
+// readHours shows the calling hours. If its form was refused, edit restores the submitted values.
 func (v *visit) readHours(edit func(*hoursData)) (view, error) {
 	data := hoursData{Weekdays: weekdays}
 	var preview hoursPreview
@@ -364,7 +366,7 @@ func withWindow(p callingPolicy) callingPolicy {
 	return p.complete()
 }
 
-// today returns the present day of the person who is called, or of the service if it is unknown.
+// today returns the date at the called person, or the date in UTC if the time zone is unknown.
 func (h *hoursPreview) today() time.Time {
 	day := time.Now().UTC()
 	if len(h.TimeZones) > 0 {

@@ -53,7 +53,7 @@ func TestWeek_ShowsTheWindowOfThePolicy(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		policy callingPolicy
-		want   string // Monday and Sunday
+		want   string // the hours of Monday and Sunday
 	}{
 		{name: "the default", want: "09:00–20:00 09:00–20:00"},
 		{name: "packs", policy: callingPolicy{Packs: []string{"us"}}, want: "00:00–24:00 00:00–24:00"},

@@ -37,7 +37,7 @@ type keysData struct {
 	Error        *gateway.Error
 }
 
-// readKeys reads a page of keys. Values and errors of the form are in data.
+// readKeys reads a page of keys. data contains the values and the error of the form.
 func readKeys(v *visit, data keysData) (view, error) {
 	err := concurrently(read(v, &data.Page, v.admin("/api-keys"), v.listQuery()))
 	if data.HasMore {
@@ -48,7 +48,7 @@ func readKeys(v *visit, data keysData) (view, error) {
 
 func showKeys(v *visit) (view, error) { return readKeys(v, keysData{Access: "write"}) }
 
-// newKeyData shows a key, which the gateway returns once.
+// newKeyData contains a new key. The gateway returns the secret only once.
 type newKeyData struct{ Name, Access, Key string }
 
 func createKey(v *visit) (view, error) {
@@ -65,7 +65,7 @@ func createKey(v *visit) (view, error) {
 		data: newKeyData{form.Name, form.Access, made.Key}}, err
 }
 
-// fieldError returns the refusal of a field of a form, or nil.
+// fieldError returns the error if the gateway refused a field of a form. Otherwise it returns nil.
 func fieldError(err error) *gateway.Error {
 	if refused := gateway.AsError(err); refused != nil && refused.Status == http.StatusUnprocessableEntity {
 		return refused
@@ -73,7 +73,8 @@ func fieldError(err error) *gateway.Error {
 	return nil
 }
 
-// pathOf returns a path of the API that ends with an id in the address of the page.
+// pathOf returns a path of the API: base, followed by the id in the page's address. name is the
+// name of the wildcard.
 func (v *visit) pathOf(base, name string) (string, error) {
 	id, err := uuid.Parse(v.r.PathValue(name))
 	if err != nil {
@@ -82,7 +83,8 @@ func (v *visit) pathOf(base, name string) (string, error) {
 	return base + "/" + id.String(), nil
 }
 
-// revokeKey revokes a key whose prefix the person typed. Several keys can have the same name.
+// revokeKey revokes a key. The person must type its prefix, because several keys can have the same
+// name.
 func revokeKey(v *visit) (view, error) {
 	path, err := v.pathOf(v.admin("/api-keys"), "key")
 	if err != nil {

@@ -30,8 +30,8 @@ func (v *visit) listQuery(filters ...string) url.Values {
 	return query
 }
 
-// phoneOf returns a number as the API wants it: without spaces and punctuation, with a plus sign.
-// A plus sign in an address is read as a space.
+// phoneOf returns a number in the form that the API requires: a plus sign and digits. The plus sign
+// can be missing in the text, because URL decoding changes it to a space.
 func phoneOf(text string) string {
 	digits := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {

@@ -63,7 +63,8 @@ func (v *visit) readLive(calls *[]openapi.CallListItem, more *bool, limit string
 			})
 		}
 		err := concurrently(reads...)
-		// A call that changes its state between two reads is in both.
+		// A call whose status changes between two reads can be in both results. The sort puts the
+		// newer status first, and the duplicate is removed.
 		slices.SortFunc(*calls, func(a, b openapi.CallListItem) int {
 			if c := b.CreatedAt.Compare(a.CreatedAt.Time); c != 0 {
 				return c

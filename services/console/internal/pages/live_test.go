@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/console/internal/gateway"
 )
 
-func TestLive_LeadsToTheOptOutOfThePerson(t *testing.T) {
+func TestLive_LinksToTheOptOutFormOfTheCalledPerson(t *testing.T) {
 	t.Parallel()
 	call := func(direction, from, to string) map[string]any {
 		return map[string]any{"id": agentID, "direction": direction, "from": from, "to": to, "status": "ringing",

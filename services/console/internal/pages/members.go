@@ -88,8 +88,8 @@ func changeRole(v *visit) (view, error) {
 	return view{redirect: v.path("members"), done: "role_changed"}, err
 }
 
-// removeMember removes a person from the workspace. A person who removes themselves has no further
-// access to the page.
+// removeMember removes a person from the workspace. People who remove themselves are redirected to
+// the list of workspaces, because they lose access to this page.
 func removeMember(v *visit) (view, error) {
 	path, err := v.pathOf(membersPath, "person")
 	if err != nil {
@@ -106,7 +106,7 @@ func removeMember(v *visit) (view, error) {
 	return view{redirect: next, done: "member_removed"}, err
 }
 
-// invite shows the link of a new invitation. The gateway returns it once.
+// invite creates an invitation and shows its link, which the gateway returns only once.
 func invite(v *visit) (view, error) {
 	made, err := gateway.Post[sentInvitation](v.r.Context(), v.Session, invitationsPath,
 		map[string]string{"role": v.form("role")})

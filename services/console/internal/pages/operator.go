@@ -56,7 +56,7 @@ func (f *fault) IsAbout(field string) bool {
 	return f.Field == field || strings.HasPrefix(f.Field, field+".") || strings.HasSuffix(f.Field, "."+field)
 }
 
-// At returns the message if the refusal is about the field. A nil fault has none.
+// At returns the message if the refusal is about the field. For a nil fault it returns "".
 func (f *fault) At(field string) string {
 	if f == nil || !f.IsAbout(field) {
 		return ""
@@ -164,9 +164,9 @@ type systemData struct {
 }
 
 const (
-	// lateAfter is how old the oldest due request is at most in a queue without a fault.
+	// lateAfter is the age of the oldest due request from which on the queue needs attention.
 	lateAfter = time.Minute
-	// trunkErrorRate is the share of failed calls from which a trunk needs attention.
+	// trunkErrorRate is the rate of failed calls from which on a trunk needs attention.
 	trunkErrorRate = 0.2
 )
 

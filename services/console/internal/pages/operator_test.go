@@ -48,7 +48,7 @@ func setSystem(s site) {
 			"after": map[string]any{"name": hostile}, "occurred_at": "2026-06-04T09:00:00.000Z"}}})
 }
 
-func TestOperatorPages_ShowStateAndHostileValuesAsText(t *testing.T) {
+func TestOperatorPages_EscapeHTMLInValues(t *testing.T) {
 	t.Parallel()
 	for path, wants := range map[string][]string{
 		"/operator/overview": {"No replica is ready", "Replicas have different versions",
@@ -123,7 +123,7 @@ func TestOperatorPages_AreForbiddenToMembers(t *testing.T) {
 	}
 }
 
-func TestTrunk_ChecksAndShowsTheSteps(t *testing.T) {
+func TestTrunk_CheckShowsItsSteps(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setSystem(s)
@@ -140,7 +140,7 @@ func TestTrunk_ChecksAndShowsTheSteps(t *testing.T) {
 	}
 }
 
-func TestTrunk_ExplainsACheckThatIsNotPossible(t *testing.T) {
+func TestTrunk_ExplainsWhyACheckIsNotPossible(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setSystem(s)

@@ -76,13 +76,13 @@ type optOutsData struct {
 	// List are the contacts that are opted out, newest first.
 	List openapi.ContactPage
 	Last string // the id of the last contact, if there are more
-	// Number is the number of the search. Found is nil if the workspace has no contact
-	// with this number.
+	// Number is the number for which the person searched. Found is nil if the workspace has no
+	// contact with this number.
 	Number  string
 	Found   *openapi.OptOut
 	Imports gateway.Page[optOutImport]
-	// New and Reason are the values of the form. They are shown again with the Error. A link can
-	// give them, too.
+	// New and Reason are the values of the form. A refused form shows them again with the Error. A
+	// link to the page can also set them.
 	New, Reason string
 	Error       *gateway.Error
 }
@@ -95,7 +95,7 @@ func showOptOuts(v *visit) (view, error) {
 	return readOptOuts(v, data)
 }
 
-// readOptOuts reads the lists of the page. Values and errors of the form are in data.
+// readOptOuts reads the lists of the page. data contains the values and the error of the form.
 func readOptOuts(v *visit, data optOutsData) (view, error) {
 	query := v.listQuery()
 	query.Set("dnd_status", "dnd")
@@ -117,7 +117,7 @@ func readOptOuts(v *visit, data optOutsData) (view, error) {
 	return result, err
 }
 
-// findOptOut reads the state of the number of the search.
+// findOptOut reads the state of the number for which the person searched.
 func (v *visit) findOptOut(data *optOutsData) error {
 	found, err := gateway.Get[openapi.OptOut](v.r.Context(), v.Session, optOutPath(data.Number), nil)
 	if data.Error = fieldError(err); data.Error != nil || gateway.Is(err, "not_found") {
@@ -131,7 +131,7 @@ func (v *visit) findOptOut(data *optOutsData) error {
 
 func optOutPath(number string) string { return optOutsPath + "/" + url.PathEscape(number) }
 
-// optOutPage returns the address of the page with a number.
+// optOutPage returns the address of the page that shows the state of a number.
 func (v *visit) optOutPage(number string) string {
 	return v.path("opt-outs") + "?" + url.Values{"phone": {number}}.Encode()
 }
@@ -147,7 +147,8 @@ func optOut(v *visit) (view, error) {
 	return view{redirect: v.optOutPage(data.Number), done: "opted_out"}, err
 }
 
-// removeOptOut takes back the opt-out of a number that the person typed again.
+// removeOptOut removes the opt-out of a number. The person must type the number again as a
+// confirmation.
 func removeOptOut(v *visit) (view, error) {
 	number := phoneOf(v.form("phone"))
 	if !v.confirmed(number) {
@@ -167,10 +168,10 @@ func showImport(v *visit) (view, error) {
 	return view{template: "optout_import", title: "optouts.import", nav: "optouts", data: found}, err
 }
 
-// importOptOuts sends a list of numbers to the gateway while the browser sends it, part after part.
-// The form has the reason before the file.
+// importOptOuts sends a list of numbers to the gateway in parts, while it receives the list from
+// the browser. In the form, the reason precedes the file.
 func importOptOuts(v *visit) (view, error) {
-	if v.r.ContentLength > maxUpload { // before an import is opened
+	if v.r.ContentLength > maxUpload { // checked before an import is opened
 		return view{}, errTooLarge
 	}
 	form, err := v.r.MultipartReader()
@@ -198,7 +199,7 @@ func importOptOuts(v *visit) (view, error) {
 }
 
 var (
-	// errNoFile is the refusal of a form without a file, or with an empty one.
+	// errNoFile is the refusal of a form without a file, or with an empty file.
 	errNoFile   = &gateway.Error{Status: http.StatusUnprocessableEntity, Code: "no_file"}
 	errTooLarge = &gateway.Error{Status: http.StatusRequestEntityTooLarge, Code: "request_too_large"}
 )

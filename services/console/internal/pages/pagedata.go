@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/console/internal/gateway"
 )
 
-// settings are the choices of a person. They are in cookies.
+// settings are the preferences of a person. They are stored in cookies.
 type settings struct {
 	Language string
 	Theme    string // light, dark, or empty for the setting of the system
@@ -34,7 +34,7 @@ func (s *Server) settingsOf(r *http.Request) settings {
 	return chosen
 }
 
-// pageData is the dot of the templates.
+// pageData is the value of the dot (.) in the templates.
 type pageData struct {
 	settings
 	visit *visit
@@ -76,7 +76,8 @@ func newPageData(v *visit, result view) *pageData {
 // maxBanners is the number of pauses that every page shows.
 const maxBanners = 3
 
-// Actor returns the name of the person or operator who made a change. The API names people by ids.
+// Actor returns the name of the person or operator who made a change. The API identifies people by
+// their ids.
 func (p *pageData) Actor(name string) string {
 	id, isPerson := strings.CutPrefix(name, "person:")
 	switch {
@@ -122,7 +123,8 @@ func (p *pageData) Path(parts ...any) string {
 	return p.visit.path(texts...)
 }
 
-// URL is the address of this page. For the result of a form it is the page with the form.
+// URL is the address of this page. If this page is the response to a form, URL is the address of
+// the page with the form.
 func (p *pageData) URL() string { return p.visit.returnPath() }
 
 // With returns the address of this page with one parameter changed. An empty value removes it.
@@ -159,8 +161,8 @@ func (p *pageData) Reload() bool { return p.visit.Background }
 // the action is permitted.
 func (p *pageData) Can(action string) bool { return p.visit.can(action) }
 
-// The groups of roles that see the controls of an action. They follow the table of routes and roles
-// of the gateway.
+// controls contains the roles that see the controls of each action. It must agree with the
+// gateway's table of routes and roles.
 var controls = map[string][]string{
 	"listen":  {gateway.Operator, gateway.Owner, gateway.Developer, gateway.Compliance},
 	"build":   {gateway.Operator, gateway.Owner, gateway.Developer},
@@ -209,8 +211,8 @@ func (p *pageData) JSON(value any) (string, error) {
 type navEntry struct {
 	Key, Icon, Path string
 	Current         bool
-	// action is the group of roles that sees the entry. If it is empty, every person sees the
-	// entry.
+	// action is a key of controls: only people with one of its roles see the entry. If it is empty,
+	// every person sees the entry.
 	action string
 }
 
@@ -298,7 +300,8 @@ func (s *Server) hasRoute(pattern string) bool {
 	return slices.ContainsFunc(s.routes(), func(r route) bool { return r.pattern == pattern })
 }
 
-// Emergency is the address of the page that pauses dialing, or "" if there is none for the person.
+// Emergency is the address of the page that pauses dialing, or "" if the person may not pause
+// dialing here.
 func (p *pageData) Emergency() string {
 	switch {
 	case p.Me.Operator && p.visit.workspace != uuid.Nil:

@@ -35,7 +35,8 @@ type newInvitation struct {
 type linkData struct {
 	Link      string
 	ExpiresAt openapi.Timestamp
-	// Back is the page that the person leaves to. Lead is the key of the text about the link.
+	// Back is the page to which the person returns. Lead is the key of the text that introduces the
+	// link.
 	Back, Lead string
 }
 
@@ -116,7 +117,8 @@ func (d personData) IsOperator() bool {
 	return false
 }
 
-// personPage returns the address of the page's person, and the path in the API.
+// personPage returns the address of the page about a person, and the path of that person in the
+// API.
 func (v *visit) personPage() (page, path string, err error) {
 	id, err := uuid.Parse(v.r.PathValue("person"))
 	if err != nil {
@@ -158,7 +160,7 @@ func recoverPerson(v *visit) (view, error) {
 		data: v.linkOf(made, page, "people.recovery.lead")}, err
 }
 
-// removeOperator takes the role of an operator from a person whose name was typed.
+// removeOperator removes the operator role from a person whose name was typed.
 func removeOperator(v *visit) (view, error) {
 	page, path, err := v.personPage()
 	if err != nil {

@@ -114,7 +114,7 @@ func TestKeys_KeyIsRevokedOnlyIfItsPrefixWasTyped(t *testing.T) {
 	}
 }
 
-func TestKeys_RevokedKeyHasNoButton(t *testing.T) {
+func TestKeys_RevokedKeyHasNoRevokeButton(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Developer)
 	s.set("GET "+admin+"/api-keys", map[string]any{"data": []any{map[string]any{"id": itemID, "name": "Shop",
@@ -125,7 +125,7 @@ func TestKeys_RevokedKeyHasNoButton(t *testing.T) {
 	wantEqual(t, "dialog", strings.Contains(w.Body.String(), "data-match"), false)
 }
 
-func TestMembers_LinkUsesTheAddressOfTheConsole(t *testing.T) {
+func TestMembers_InvitationLinkUsesTheAddressOfTheConsole(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
@@ -195,7 +195,7 @@ func TestMembers_ActionsAreSentToTheGateway(t *testing.T) {
 	wantBody(t, w, "Give another person the role.")
 }
 
-func TestAudit_FiltersBecomeParametersAndValuesAreText(t *testing.T) {
+func TestAudit_SendsTheFiltersAndEscapesHTMLInValues(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Compliance)
 	s.set("GET /v1/audit", map[string]any{"has_more": true, "data": []any{map[string]any{"id": itemID,
@@ -465,7 +465,7 @@ func TestImport_UnusableFilesStartNoImport(t *testing.T) {
 	}
 }
 
-// Only uploads may exceed maxForm. Other forms are refused, at the import route and elsewhere.
+// Only an upload to the import route may exceed maxForm.
 func TestImport_RefusesFormsThatAreNotUploads(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Compliance)

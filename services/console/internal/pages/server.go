@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/console/internal/gateway"
 )
 
-// Config is what the pages need.
+// Config contains the clients and the addresses that the pages need.
 type Config struct {
 	Gateway *gateway.Client
 	Hub     *gateway.Hub
@@ -116,9 +116,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(w, r)
 }
 
-// checkAddress refuses requests with another Host header, as a page of another site sends them
-// after DNS rebinding. If the address of the console is https, it also refuses requests that no
-// proxy received over TLS.
+// checkAddress refuses a request if its Host header is not in Hosts. A page of another site can
+// send such a request after DNS rebinding. If the address of the console is https, checkAddress
+// also refuses requests that no proxy received over TLS.
 func (s *Server) checkAddress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(s.Hosts, strings.ToLower(r.Host)) {

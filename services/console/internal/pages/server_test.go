@@ -296,8 +296,8 @@ func TestSignIn_StoresTheTokenInASafeCookie(t *testing.T) {
 	}
 }
 
-// A browser can have a session cookie that another person placed. The sign-in sends the old token,
-// so that the gateway ends that session, and replaces the cookie.
+// An attacker can have placed a session cookie in the browser. The sign-in sends the old token, so
+// that the gateway ends that session, and replaces the cookie.
 func TestSignIn_ReplacesAnEarlierSession(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
@@ -428,7 +428,7 @@ func TestPage_ShowsTheOfflineStateWithoutAGateway(t *testing.T) {
 	}
 }
 
-func TestCalls_ShowHostileValuesAsText(t *testing.T) {
+func TestCalls_EscapeHTMLInValues(t *testing.T) {
 	t.Parallel()
 	hostile := `"><svg onload=alert(1)><script>x</script>{{.}}` + "\x1b[31m"
 	s := newSite(t, gateway.Owner)
@@ -568,7 +568,7 @@ func TestAssets_AreCachedUnderTheirVersionOnly(t *testing.T) {
 	wantStatus(t, s.get("/assets/old/server.go"), http.StatusNotFound)
 }
 
-func TestReason_IsSentInItsWorkspaceOnly(t *testing.T) {
+func TestReason_IsSentForItsWorkspaceOnly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	w := s.do(

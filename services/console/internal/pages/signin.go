@@ -75,14 +75,14 @@ func (v *visit) writeSignIn(data signInData, status int) {
 	v.write(view{template: "signin", title: "signin.title", data: data, status: status}, nil)
 }
 
-// keepSession stores the token of a new session in the browser. The reason of an earlier person is
-// removed.
+// keepSession stores the token of a new session in the browser. It deletes the reason that an
+// earlier person entered.
 func (v *visit) keepSession(signIn gateway.SignIn) {
 	v.server.cookies.set(v.w, v.server.cookies.session, signIn.Token, sessionAge)
 	v.server.cookies.set(v.w, v.server.cookies.reason, "", 0)
 }
 
-// begin stores the token of a new session in the browser and sends the person to the next page.
+// begin stores the token of a new session in the browser and redirects to the next page.
 func (v *visit) begin(signIn gateway.SignIn, next string) {
 	v.keepSession(signIn)
 	http.Redirect(v.w, v.r, localPath(next), http.StatusSeeOther)
@@ -107,8 +107,9 @@ func (s *Server) signInWithCode(w http.ResponseWriter, r *http.Request) {
 	v.begin(signIn, v.form("next"))
 }
 
-// startOIDC sends the browser to the OpenID provider. A form would need the provider's address in
-// the Content-Security-Policy. A link of another site must not start a sign-in.
+// startOIDC redirects the browser to the OpenID provider. The page links to it, because a form
+// would need the provider's address in the Content-Security-Policy. A link on another site must not
+// start a sign-in.
 func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 	v := s.visitSignedOut(w, r)
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
@@ -116,7 +117,7 @@ func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body := map[string]any{"again": v.query("again") != ""}
-	// The token of the invitation is in a cookie, so that it is in no further address.
+	// The token of the invitation is in a cookie, so that no other URL contains it.
 	if invitation := valueOf(r, s.cookies.invitation); v.query("invited") != "" && invitation != "" {
 		body["invitation"] = invitation
 	}
@@ -169,7 +170,8 @@ func (v *visit) failSignIn(err error, next string) {
 	http.Redirect(v.w, v.r, target, http.StatusSeeOther)
 }
 
-// relayJSON sends a JSON body of a script to the gateway, and the response back.
+// relayJSON sends the JSON body of a script to the gateway, and the gateway's response to the
+// script.
 func (v *visit) relayJSON(path string, body any) {
 	started, err := gateway.Post[json.RawMessage](v.r.Context(), v.Session, path, body)
 	if err != nil {

@@ -120,7 +120,7 @@ func TestReason_EndsWithTheSession(t *testing.T) {
 	if got := cookieOf(answer, "__Host-rf-reason"); got.MaxAge >= 0 {
 		t.Errorf("cookie after a sign-in = %v, want it removed", got)
 	}
-	// A browser that keeps the cookie does not use it with another session.
+	// The cookie of the old session's reason has no effect with another session.
 	next := s.request("GET", "/w/"+workspaceID+"/calls", nil)
 	next.Header.Del("Cookie")
 	next.AddCookie(&http.Cookie{Name: "__Host-rf", Value: "rfs_next"})
@@ -163,7 +163,7 @@ func TestToken_IsReplacedBeforeAFileIsSent(t *testing.T) {
 	}
 }
 
-func TestExpired_BackgroundRequestsRemoveNoCookie(t *testing.T) {
+func TestExpiredSession_BackgroundRequestsRemoveNoCookie(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("GET /console/v1/me", refusal{status: http.StatusUnauthorized, code: "invalid_session"})

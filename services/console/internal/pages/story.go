@@ -36,7 +36,8 @@ type storyData struct {
 	Recording bool
 	summary   *openapi.CallSummary
 	Agents    agentNames
-	// AnsweredAt is the time from which positions in the recording count.
+	// AnsweredAt is the time at which the recording begins. Positions in the recording count from
+	// this time.
 	AnsweredAt time.Time
 }
 
@@ -106,7 +107,7 @@ func (v *visit) story(data storyData, nav string, err error) (view, error) {
 	return view{template: "story", title: "story.title", heading: heading, nav: nav, data: data}, nil
 }
 
-// readStory returns the reads of a call request and its timeline.
+// readStory returns the functions that read a call request and its timeline.
 func (v *visit) readStory(data *storyData, id uuid.UUID) []func() error {
 	base := "/v1/call-requests/" + id.String()
 	return []func() error{
@@ -294,7 +295,7 @@ func (entry *storyEntry) decide(e openapi.TimelineEntry) {
 		entry.Icon = "shield-x"
 	}
 	if text, err := json.Marshal(e.Details["gates"]); err == nil {
-		// gates in another form are shown only in the details
+		// gates of an unknown form are shown only in the details
 		_ = json.Unmarshal(text, &entry.Gates)
 	}
 	for _, gate := range entry.Gates {
@@ -370,8 +371,8 @@ func (d storyData) Summary() (facts []fact) {
 	return facts
 }
 
-// summaryOrder returns the keys of a summary: the usual ones first, the others by name. The outcome
-// is beside the heading of the page.
+// summaryOrder returns the keys of a summary: first the usual keys, then the others by name. It
+// leaves out the outcome, which is beside the heading of the page.
 func summaryOrder(members map[string]any) []string {
 	names := []string{
 		"customer_name",

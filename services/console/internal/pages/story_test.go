@@ -86,7 +86,7 @@ func TestStory_ShowsEachStepAsASentence(t *testing.T) {
 	}
 }
 
-func TestStory_OperatorsReadTheTranscriptAfterAReasonOnly(t *testing.T) {
+func TestStory_OperatorNeedsAReasonToReadTheTranscript(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	s.setStory()

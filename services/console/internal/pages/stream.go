@@ -18,8 +18,8 @@ const (
 	heartbeatInterval  = 15 * time.Second
 )
 
-// stream sends the ids and types of the workspace's events to a browser. The page then reads what
-// changed with the session of the person.
+// stream sends the ids and types of the workspace's events to a browser. The page then reads the
+// changed data with the session of the person.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	telemetry.Route(r.Context(), "GET /w/{workspace}/stream")
 	s.serveStream(w, r, func(session *gateway.Session) (*gateway.Subscription, error) {

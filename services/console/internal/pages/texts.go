@@ -70,7 +70,8 @@ func insert(text string, args []any) string {
 	return text
 }
 
-// count returns the text of key.one or key.other for a number, which is {0}.
+// count returns the text of key.one for the number 1, and of key.other for any other number. {0} in
+// the text is the number.
 func (c catalogue) count(key string, n int, args ...any) string {
 	form := ".other"
 	if n == 1 {

@@ -20,7 +20,7 @@ type trunkField struct {
 	Kind     string
 	Choices  []string
 	Required bool
-	// Rare is true if the field is in the part of the form that is closed at first.
+	// Rare is true if the field is in the part of the form that is collapsed at first.
 	Rare bool
 }
 
@@ -80,7 +80,7 @@ func (d trunkFormData) Part(rare bool) (fields []trunkField) {
 	return fields
 }
 
-// RareFault reports whether the refusal is about a field of the part that is closed at first.
+// RareFault reports whether the refusal is about a field in the part that is collapsed at first.
 func (d trunkFormData) RareFault() bool {
 	return slices.ContainsFunc(d.Part(true), func(f trunkField) bool { return d.Fault.At(f.Name) != "" })
 }
@@ -173,8 +173,8 @@ func (v *visit) trunkValues() map[string]string {
 	return values
 }
 
-// trunkChanges returns the settings whose submitted value differs from the one before, as the body
-// of a request. An empty number keeps its value.
+// trunkChanges returns the settings whose submitted value differs from the value in before, as the
+// body of a request. An empty number field changes nothing.
 func (v *visit) trunkChanges(before map[string]string) (map[string]any, *fault) {
 	body, values := map[string]any{}, v.trunkValues()
 	for _, field := range trunkFields() {

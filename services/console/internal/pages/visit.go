@@ -26,7 +26,8 @@ type visit struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	me     gateway.Me
-	// workspace is uuid.Nil if the page belongs to no workspace. role is the person's role there.
+	// workspace is uuid.Nil if the page belongs to no workspace. role is the person's role in the
+	// workspace.
 	workspace uuid.UUID
 	role      string
 	settings  settings
@@ -40,7 +41,7 @@ type view struct {
 	template string
 	// title is a key of the catalogue. heading replaces its text, for example with a number.
 	title, heading string
-	// nav is the key of the entry of the navigation that is marked.
+	// nav is the key of the navigation entry that is marked as the current page.
 	nav  string
 	data any
 	// redirect is the address to which the browser goes after an action. done is the key of the
@@ -53,8 +54,8 @@ type view struct {
 
 var errNotFound = &gateway.Error{Status: http.StatusNotFound, Code: "not_found"}
 
-// visit starts the request of a person who is signed in. It returns false after it has written the
-// response, because the person must sign in.
+// visit creates the visit of a person who is signed in. If the person must sign in first, it writes
+// the response and returns false.
 func (s *Server) visit(w http.ResponseWriter, r *http.Request) (*visit, bool) {
 	v := &visit{server: s, w: w, r: r, settings: s.settingsOf(r), Session: s.session(r)}
 	if text := r.PathValue("workspace"); text != "" {
@@ -86,7 +87,7 @@ func (s *Server) visit(w http.ResponseWriter, r *http.Request) (*visit, bool) {
 	return v, true
 }
 
-// session returns the sender of a request with the token of the cookie.
+// session returns a Session with the token of the request's cookie.
 func (s *Server) session(r *http.Request) *gateway.Session {
 	session := s.Gateway.Session(valueOf(r, s.cookies.session))
 	session.Forwarded = strings.Join(append(r.Header.Values("X-Forwarded-For"), remoteHost(r)), ", ")
@@ -120,8 +121,8 @@ type pageLayout struct {
 	pauses    []gateway.Pause
 }
 
-// readPauses reads the pauses that the page shows: for an operator all, for a member the one of the
-// workspace.
+// readPauses reads the pauses that the page shows: all pauses for an operator, and the pause of the
+// workspace for a member.
 func (f *frame) readPauses(v *visit) {
 	if v.r.Method != http.MethodGet || v.changedCalls() != nil {
 		return

@@ -96,8 +96,8 @@ func showWallet(v *visit) (view, error) {
 	return view{template: "wallet", title: "wallet.title", nav: "wallet", data: data}, err
 }
 
-// month returns the month of the page. The default is the current month in UTC, which the usage
-// has.
+// month returns the month of the page. The default is the current month in UTC, because the usage
+// has UTC months.
 func (v *visit) month() string {
 	if at, err := time.Parse("2006-01", v.query("month")); err == nil {
 		return at.Format("2006-01")
@@ -178,7 +178,8 @@ func (s spending) Top() float64 {
 	return top
 }
 
-// downloadUsage passes the CSV file of the gateway on. The gateway protects it against formulas.
+// downloadUsage sends the CSV file of the gateway to the browser. The gateway has already protected
+// its cells against formulas.
 func downloadUsage(v *visit) (view, error) {
 	response, err := v.fetchUsage(v.month())
 	if err != nil {

@@ -114,7 +114,7 @@ func indented(raw json.RawMessage) string {
 	return text.String()
 }
 
-// equalJSON reports whether two texts have the same value. Nothing is the same as null.
+// equalJSON reports whether two JSON texts have the same value. An empty text equals null.
 func equalJSON(a, b json.RawMessage) bool {
 	var first, second any
 	if len(a) > 0 && json.Unmarshal(a, &first) != nil || len(b) > 0 && json.Unmarshal(b, &second) != nil {
@@ -179,7 +179,7 @@ func (v *visit) readForm() (form workspaceForm, body map[string]any) {
 	return form, body
 }
 
-// refusedField is a fault that the console finds itself.
+// refusedField returns a fault that the console finds without the gateway.
 func (v *visit) refusedField(field, key string, args ...any) *fault {
 	return &fault{http.StatusUnprocessableEntity, field, v.server.templates.text(v.settings.Language, key, args...)}
 }
@@ -194,7 +194,8 @@ type workspaceFormData struct {
 	Workspace workspaceDetail
 	Wallet    *walletBalance
 	Rates     string
-	// RatesFault and ThresholdFault are refusals of the other forms of the page.
+	// RatesFault and ThresholdFault are the refusals of the forms for the rates and for the
+	// threshold.
 	RatesFault, ThresholdFault *fault
 }
 
@@ -234,7 +235,8 @@ func createWorkspace(v *visit) (view, error) {
 	return view{redirect: "/operator/workspaces/" + made.ID.String(), done: "workspace_created"}, err
 }
 
-// workspaceSettings is the workspace whose settings the page shows.
+// workspaceSettings contains the address of the settings page and the path of its workspace in the
+// API.
 type workspaceSettings struct {
 	page, path string
 }
@@ -273,7 +275,8 @@ func showWorkspaceSettings(v *visit) (view, error) {
 	return v.showSettings(func(data *workspaceFormData) { data.Form = formOf(data.Workspace) })
 }
 
-// showSettings shows the settings of a workspace. change sets what a refused form contained.
+// showSettings shows the settings of a workspace. If change is not nil, it restores the values of a
+// refused form.
 func (v *visit) showSettings(change func(*workspaceFormData)) (view, error) {
 	settings, err := v.workspaceSettings()
 	if err != nil {
@@ -327,7 +330,8 @@ func changeWorkspaceSettings(v *visit) (view, error) {
 	return view{redirect: settings.page, done: "workspace_changed"}, err
 }
 
-// parseRates reads one rate per line: the prefix, the price per minute and the increment.
+// parseRates reads one rate per line: the prefix, the price per minute and the increment. If a line
+// is invalid, line is its number, otherwise 0.
 func parseRates(text string) (rates []rate, line int) {
 	rates = []rate{}
 	for i, row := range strings.Split(text, "\n") {
@@ -412,7 +416,7 @@ func suspendWorkspace(v *visit) (view, error) {
 	return view{redirect: settings.page, done: "workspace_suspended"}, err
 }
 
-// activateWorkspace ends a suspension. If the person wants it, dialing is resumed, too.
+// activateWorkspace ends a suspension. If the person selected it, dialing is resumed, too.
 func activateWorkspace(v *visit) (view, error) {
 	settings, err := v.workspaceSettings()
 	if err != nil {

@@ -154,7 +154,7 @@ func TestNewWorkspace_IsCreatedOrShowsTheFault(t *testing.T) {
 	wantBody(t, w, `id="currency-fault"`)
 }
 
-func TestParseRates(t *testing.T) {
+func TestParseRates_ReportsTheFirstInvalidLine(t *testing.T) {
 	t.Parallel()
 	six := int32(6)
 	got, line := parseRates("+1 0.012 6\n\n  +44;0.03 \r\n")
