@@ -272,7 +272,8 @@ func TestCharts_NetworkPoliciesAllowOnlyListedConnections(t *testing.T) {
 	}
 }
 
-// helmTest is the pod of helm test, and its policy. It is no workload.
+// helmTest is the name of the pod of `helm test`, and of the pod's network policy. The tests do not
+// count this pod as a workload.
 const helmTest = "ringfence-test"
 
 // wantOnePolicyEach checks that exactly one policy selects each workload, and that this policy

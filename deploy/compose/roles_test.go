@@ -25,8 +25,8 @@ var forbiddenPrivileges = map[string]map[string]string{
 	"gateway":             {"audit_entries": "UPDATE DELETE TRUNCATE"},
 	"calls":               {"abandoned_requests": "UPDATE DELETE TRUNCATE"},
 	"contacts_compliance": {"policies": "UPDATE DELETE TRUNCATE", "consent_records": "UPDATE DELETE TRUNCATE", "decisions": "UPDATE DELETE TRUNCATE", "erasures": "DELETE TRUNCATE", "consent_heads": "DELETE TRUNCATE", "consent_starts": "DELETE TRUNCATE"},
-	// the role must not have these rights. DELETE is permitted, because a trigger refuses to delete
-	// fences (the rows that permit a dial) that are younger than 60 days.
+	// The application role must not have these privileges. DELETE is permitted, because a trigger
+	// refuses to delete fences (the rows that permit a dial) that are younger than 60 days.
 	"dialer":             {"fences": "UPDATE TRUNCATE"},
 	"billing_wallet":     {"transactions": "UPDATE DELETE TRUNCATE", "ledger_entries": "INSERT UPDATE DELETE TRUNCATE", "holds": "DELETE TRUNCATE", "wallets": "DELETE TRUNCATE"},
 	"webhook_dispatcher": {"events": "UPDATE TRUNCATE", "attempts": "UPDATE TRUNCATE"},

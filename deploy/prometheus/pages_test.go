@@ -14,7 +14,7 @@ import (
 
 const runbooks = "../../docs/runbooks/"
 
-func TestRunbooks_EachAlertHasOne(t *testing.T) {
+func TestRunbooks_EachAlertHasARunbook(t *testing.T) {
 	t.Parallel()
 	var alerts []string
 	for _, groups := range loadRules(t) {

@@ -68,7 +68,7 @@ func schemaCreates(t *testing.T, schema, name string) bool {
 	return false
 }
 
-func TestRunbooks_ConnectionNumbersMatch(t *testing.T) {
+func TestRunbooks_ConnectionNumbersMatchTheCode(t *testing.T) {
 	t.Parallel()
 	of := func(file, pattern string) int {
 		t.Helper()

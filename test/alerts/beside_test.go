@@ -26,8 +26,8 @@ const restartedService = "gateway"
 // folder.
 const localProgram = "ringfence-local"
 
-// secondStack is a second stack. It calls a phone over a SIP trunk. Only injected faults place
-// calls in it, so its calls do not affect the first stack.
+// secondStack is a stack that calls a phone over a SIP trunk. Only injected faults place calls in
+// it, so its calls do not affect the first stack.
 type secondStack struct {
 	*testStack
 	phone *phone

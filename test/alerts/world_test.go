@@ -118,7 +118,8 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) 
 }
 
 // startUnreliable starts the unreliable endpoint. It refuses the first attempt of every third
-// delivery, and all attempts while breaks is true.
+// delivery, and all attempts while refusesAll is true. While respondsLate is true, it responds
+// after 1.5 s.
 func (w *testStack) startUnreliable(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex

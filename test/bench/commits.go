@@ -14,8 +14,8 @@ const (
 	// statisticsDelay is longer than the delay after which an idle backend of Postgres reports its
 	// statistics. That delay is at most 10 s.
 	statisticsDelay = 11 * time.Second
-	// measuredPosts is the number of POST requests of the measurement. The pause between them is so
-	// long that no two requests share a commit.
+	// measuredPosts is the number of POST requests of the measurement. The pause between two of
+	// them (apart) is so long that they do not share a commit.
 	measuredPosts = 40
 	apart         = 100 * time.Millisecond
 	// commitTolerance is a tolerance in commits per POST, because the background work can differ

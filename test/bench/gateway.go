@@ -72,8 +72,8 @@ func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	if err != nil {
 		return err
 	}
-	// One request of this key would pass each minute, so the measurement takes half a minute at
-	// most.
+	// After a minute, the gateway would accept one request of this key. Therefore the measurement
+	// takes at most half a minute.
 	counted, refused, err := alternate(ctx, min(b.each, 30*time.Second),
 		b.withKey(w, "/v1/nothing", http.StatusNotFound), b.withKey(other, "/v1/nothing", http.StatusTooManyRequests))
 	if err != nil {

@@ -15,8 +15,8 @@ const (
 	// togglePause is the time between two changes of the subscription. It is so long that the API
 	// key stays within its rate limit.
 	togglePause = 400 * time.Millisecond
-	// goalToggled limits the p99 of the observed subscription while the other one is paused and
-	// resumed. It is a multiple of the p99 without such changes.
+	// goalToggled limits the p99 of the observed subscription while a second subscription is paused
+	// and resumed. It is a multiple of the p99 without such changes.
 	goalToggled  = 1.5
 	deletionTime = 10 * time.Minute
 )
@@ -32,9 +32,9 @@ INSERT INTO webhook_dispatcher.delivery_queue
 SELECT gen_random_uuid(), event.created_at, $1, $2, event.id, 'call.completed', 1, now() - interval '1 hour'
 FROM event, generate_series(1, $3::int)`
 
-// LongQueue measures one subscription while another one is paused and resumed several times a
-// second. The other has a long queue, because its endpoint never responds. The goal compares the
-// p99 to the p99 without the long queue.
+// LongQueue measures one subscription while a second subscription is paused and resumed several
+// times a second. The second subscription has a long queue, because its endpoint never responds.
+// The goal compares the p99 to the p99 without the long queue.
 func LongQueue(ctx context.Context, h *WebhookStack) error {
 	observed, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {

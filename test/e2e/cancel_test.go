@@ -104,7 +104,8 @@ type racing struct {
 type aim struct {
 	at, step time.Duration
 	late     bool // the last cancel was too late
-	// timely counts the cancels that came before the dial, tardy those that came after it.
+	// timely is the number of cancels before the dial, and tardy the number of cancels after the
+	// dial.
 	timely, tardy int
 }
 
@@ -119,8 +120,8 @@ func (a *aim) shot(rng *rand.Rand) time.Duration {
 	return a.at + time.Duration((2*rng.Float64()-1)*float64(spread))
 }
 
-// learn adjusts the estimate. The step grows while the result stays the same, and shrinks when the
-// result changes.
+// learn moves the estimate: to an earlier time if the last cancel was too late, otherwise to a
+// later time. The step grows while the result stays the same, and shrinks when the result changes.
 func (a *aim) learn(late bool) {
 	a.step = min(max(a.step*3/2, 2*time.Millisecond), 50*time.Millisecond)
 	if late != a.late {
@@ -149,8 +150,8 @@ func (run *racing) oneSided() bool {
 	return false
 }
 
-// A lane ends when every manner has had enough cancels before the dial and enough after it. It also
-// ends after a maximum number of rounds.
+// lane runs the trials of one goroutine. It ends when each manner of cancel has had enough cancels
+// before the dial and enough after the dial, or after a maximum number of rounds.
 func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	posting, canceling := kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey), [2]*kit.Client{}
 	for i := range canceling {

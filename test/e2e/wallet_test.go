@@ -185,7 +185,8 @@ func (c *crowd) number() string {
 	return number(9_100_000 + c.numbers/80*100 + c.numbers%80)
 }
 
-// A retry of a cancel can have status 409.
+// cancelCalls cancels n accepted calls. A retry can have status 409, because the first attempt can
+// have canceled the call request.
 func (c *crowd) cancelCalls(t *testing.T, n int) {
 	t.Helper()
 	ids := slices.Collect(maps.Keys(c.accepted))[:n]

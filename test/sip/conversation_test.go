@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The person speaks the first two sentences. The number beside each of them is its start in the
+// The person speaks the first two sentences. The constant beside each sentence is its start in the
 // played file, in seconds.
 const (
 	interruption, interrupts = "Who is this calling me", 5

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The model speaks one letter per 60 ms.
+// The voice of the model takes 60 ms for each letter of these texts.
 const (
 	longDisclosure = "Good day, this is an assistant of the energy cooperative, and it is an artificial intelligence."
 	longNotice     = "This call is recorded, please say so if you do not agree."

@@ -17,7 +17,8 @@ func serviceOrder() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher", console}
 }
 
-// console has no database and no broker, so the page lists all of its variables.
+// console is the service without a database and a broker. The page lists its variables separately
+// from the common variables of the other services.
 const console = "console"
 
 type variable struct {

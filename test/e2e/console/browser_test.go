@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// pageLimit ends a test whose page hangs. Tests wait for conditions.
+	// pageLimit ends a test whose page hangs.
 	pageLimit = 60 * time.Second
 	callLimit = 60 * time.Second
 )

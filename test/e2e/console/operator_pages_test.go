@@ -137,7 +137,7 @@ func TestSystem_ShowsAPauseWithoutAReload(t *testing.T) {
 	sharedstack.Equal(t, "page was not loaded again", script[bool](t, b, "window.notReloaded === true"), true)
 }
 
-func TestTrunks_OneIsAddedCheckedChangedAndRemoved(t *testing.T) {
+func TestTrunks_CanBeAddedCheckedChangedAndRemoved(t *testing.T) {
 	b := operatorTab(t)
 	b.check(t, "trunk-new", "/operator/trunks/new")
 	b.run(t, chromedp.SetValue("#name", "Carrier <b>"), chromedp.SetValue("#host", "sip example"),
@@ -168,7 +168,7 @@ func TestTrunks_OneIsAddedCheckedChangedAndRemoved(t *testing.T) {
 	b.shows(t, "#content", "The trunk was removed.")
 }
 
-func TestWorkspaces_OneIsCreatedChangedAndSuspended(t *testing.T) {
+func TestWorkspaces_CanBeCreatedChangedAndSuspended(t *testing.T) {
 	b := operatorTab(t)
 	b.visit(t, "/operator/workspaces/new")
 	b.run(t, chromedp.SetValue("#name", "Acme <b>"), chromedp.SetValue("#mode", "test"),
@@ -202,7 +202,7 @@ func TestWorkspaces_OneIsCreatedChangedAndSuspended(t *testing.T) {
 	sharedstack.Equal(t, "banner after the suspension", b.text(t, "#banners"), "")
 }
 
-func TestAgents_OneIsCreatedChangedAndDeleted(t *testing.T) {
+func TestAgents_CanBeCreatedChangedAndDeleted(t *testing.T) {
 	b := operatorTab(t)
 	b.visit(t, "/w/{workspace}/agents/new")
 	b.run(t, chromedp.SetValue("#name", "Ada <b>"), chromedp.SetValue("#settings", `{"kind":"none"}`),
@@ -225,7 +225,7 @@ func TestAgents_OneIsCreatedChangedAndDeleted(t *testing.T) {
 	b.shows(t, "#content", "The agent was deleted.")
 }
 
-func TestNumbers_OneIsAddedAndRemoved(t *testing.T) {
+func TestNumbers_CanBeAddedAndRemoved(t *testing.T) {
 	b := operatorTab(t)
 	const number = "+14155550142"
 	b.visit(t, "/w/{workspace}/numbers")

@@ -47,7 +47,8 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b.await(t, `[...document.querySelectorAll("#live .to")].some((e) => e.innerText === "+14155550198")`)
 	b.await(t, `document.querySelector("#live .badge")?.innerText === "Ringing"`)
 	b.screenshot(t, "live-ringing")
-	// The tab that reads the stream of turns passes them to all tabs in this way.
+	// This script sends a turn as the tab does that reads the stream of turns: over a
+	// BroadcastChannel to all tabs.
 	script[bool](t, b, `(() => {
 		const list = document.querySelector("[data-turns]");
 		const call = document.querySelector("#live .live").id.slice("live-".length);

@@ -50,7 +50,7 @@ func TestSignIn_AcceptsAPasskey(t *testing.T) {
 
 // A person of a group signs in through the OpenID provider, with the role of the group. Without a
 // group and an invitation, a person has no access.
-func TestSignIn_ThroughAnOpenIDProvider(t *testing.T) {
+func TestSignIn_WorksThroughAnOpenIDProvider(t *testing.T) {
 	b := newTab(t)
 	if b.provider == nil {
 		t.Skip("a running stack (RINGFENCE_RUNNING) has no OpenID provider")

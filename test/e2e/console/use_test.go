@@ -130,7 +130,7 @@ func TestCall_PlaysItsRecording(t *testing.T) {
 }
 
 // Pages are read, and lists are filtered, without the scripts of the console.
-func TestPages_AreReadWithoutJavaScript(t *testing.T) {
+func TestPages_CanBeReadWithoutJavaScript(t *testing.T) {
 	s := stack(t)
 	const number = "+14155550102"
 	s.awaitCall(t, s.place(t, number))

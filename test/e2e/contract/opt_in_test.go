@@ -131,7 +131,7 @@ func TestOptIn_LowBalanceIsSentOncePerCrossing(t *testing.T) {
 }
 
 // The test sets the counters of a subscription, because the rule needs 15 minutes of failures.
-func TestOptIn_OtherSubscriptionsReceiveTheEventsOfAFailingOne(t *testing.T) {
+func TestOptIn_FailingSubscriptionIsReportedToOtherSubscriptions(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	_, listed := w.subscribeTo(t, "listed", "webhook_subscription.failing", "webhook_subscription.failed")

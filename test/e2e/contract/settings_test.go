@@ -127,7 +127,8 @@ func (w *settingTenant) number(i int) string {
 	return fmt.Sprintf("+14152%04d%02d", w.block*10+i/90, i%90)
 }
 
-// The test writes the two values alternately. After each write it checks the next request.
+// values describes a setting with two values. The test writes the values alternately, and checks
+// the next request after each write.
 type values struct {
 	name  string
 	write func(w *settingTenant, i int)
