@@ -390,7 +390,7 @@ func TestWorkspacesAdd_FailsIfTheGatewayIgnoresTheMode(t *testing.T) {
 	wantContains(t, "stderr", faults, "created the live workspace 7")
 }
 
-func TestTopUp_UsedReferenceFails(t *testing.T) {
+func TestTopUp_FailsIfTheReferenceWasUsed(t *testing.T) {
 	for line, want := range map[string]int{"top-up 25.00 inv-1": 0, "top-up 25 inv-1": 0, "top-up 26 inv-1": 1, "adjust 25.00 inv-1": 1} {
 		admin(t, http.StatusOK)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

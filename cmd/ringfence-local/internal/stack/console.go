@@ -16,8 +16,9 @@ const (
 	consoleService = "console pages"
 )
 
-// consoleAPI is the URL of the gateway's listener. consoleURL is the address for the browser:
-// browsers accept passkeys for the name localhost, and not for an address.
+// consoleAPI is the URL of the gateway's listener for the console. consoleURL is the address for
+// the browser. It contains the name localhost, because browsers accept passkeys for this name and
+// not for an address.
 func (s *stack) consoleAPI() string { return "http://" + loopback(s.listenerPort(consoleListener)) }
 func (s *stack) consoleURL() string {
 	return fmt.Sprintf("http://localhost:%d", s.listenerPort(consoleService))

@@ -43,9 +43,9 @@ func TestOperator_RepeatsARequestUntilTheDialerHasTheAgent(t *testing.T) {
 	}
 }
 
-// TestEnsure_DoesNotRepeatAStoredPOST covers a service that stores the item and responds with 503,
+// TestEnsureItem_DoesNotRepeatAStoredPOST covers a service that stores the item and responds with 503,
 // because the setting was not confirmed in time (docs/reference/api/operator-api.md).
-func TestEnsure_DoesNotRepeatAStoredPOST(t *testing.T) {
+func TestEnsureItem_DoesNotRepeatAStoredPOST(t *testing.T) {
 	t.Parallel()
 	var posted atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -28,9 +28,9 @@ func given(variable string, usual int) int {
 	return usual
 }
 
-// clientAddress returns the address at which the program client connects to the program server:
-// ownAddress, unless RINGFENCE_DETOURS puts a proxy in between, as tests do:
-// "dialer>postgres=127.0.0.1:7001,everybody>kafka=…".
+// clientAddress returns the address at which the program client connects to the program server.
+// This is ownAddress, unless RINGFENCE_DETOURS names a proxy, for example
+// "dialer>postgres=127.0.0.1:7001,everybody>kafka=…". Tests set this variable.
 func clientAddress(client, server, ownAddress string) string {
 	for line := range strings.SplitSeq(os.Getenv("RINGFENCE_DETOURS"), ",") {
 		if address, ok := strings.CutPrefix(line, client+">"+server+"="); ok {

@@ -274,7 +274,7 @@ func (s *stack) environment(set map[string]string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		_, ours := set[name]
-		// demo.json has URLs with http
+		// the services must not use TLS, because the URLs in demo.json begin with http
 		tls := name == "TLS_CERT_FILE" || name == "TLS_KEY_FILE"
 		return ours || tls || name == "POSTGRES_URL" || name == "POSTGRES_MIGRATE_URL" || name == "KAFKA_BROKERS"
 	})
