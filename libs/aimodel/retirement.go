@@ -58,8 +58,8 @@ func retirements() []row {
 			"gpt-4o-audio-preview", "gpt-4o-audio-preview-2024-12-17", "gpt-4o-audio-preview-2025-06-03",
 			"gpt-4o-mini-audio-preview", "gpt-4o-mini-audio-preview-2024-12-17",
 		}},
-		// openai-go has no date for these models. OpenAI shut down the beta of the Realtime API and
-		// its models on that day.
+		// openai-go has no date for these models. OpenAI shut them down on this day, together with
+		// the beta of the Realtime API.
 		{day: "2026-05-07", successor: "gpt-realtime-2.1", models: []string{
 			"gpt-4o-realtime-preview", "gpt-4o-realtime-preview-2024-12-17", "gpt-4o-realtime-preview-2025-06-03",
 		}},

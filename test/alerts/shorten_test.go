@@ -31,8 +31,8 @@ func loadRules(t *testing.T) map[string][]kit.RuleGroup {
 }
 
 // shortRules writes the rules with shorter durations into dir, as rules-*.yml. It writes the
-// recording rules of an SLO twice. The second copy is divided by dayDivisor, and records series
-// with the prefix slo:days: for the tickets.
+// recording rules of an SLO twice. The durations of the second copy are divided by dayDivisor, and
+// its series have the prefix slo:days:. The rules of tickets use these series.
 func shortRules(t *testing.T, dir string) {
 	t.Helper()
 	var days []kit.RuleGroup

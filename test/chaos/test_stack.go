@@ -40,8 +40,8 @@ func links() (all []string) {
 		"dialer>contacts-compliance", "dialer>"+carrier, "webhook-dispatcher>"+receiver)
 }
 
-// Every call has the same price. Each hold is the price of half a minute at the default rate. A
-// poor wallet has credit for twelve holds.
+// Every call has the same price. Each hold is the price of half a minute at the default rate. The
+// workspace with little credit has credit for twelve holds.
 const (
 	longestCall = 30 // seconds
 	perMinute   = 50_000 * money.Micro(1)

@@ -48,7 +48,8 @@ func TestSIP_PagesRun(t *testing.T) {
 	}
 }
 
-// restartDialer does the next step of the runbook DialingStopped.
+// restartDialer kills the dialer, and the stack starts it again. This is the next step of the
+// runbook DialingStopped.
 func restartDialer(t *testing.T, s *kit.Stack) {
 	t.Helper()
 	if !s.KillOne("dialer", 0) {

@@ -463,7 +463,8 @@ func (w *settingTenant) placeForLimits() {
 	w.place(limitedDials, due, func(int) string { return w.AgentID })
 }
 
-// From 2 s after the response, no call of the workspace begins while another call is live.
+// From 2 s after the response to the change of max_live_calls, no call of the workspace begins
+// while another call is live.
 func TestSettings_MaxLiveCallsAppliesToTheNextDial(t *testing.T) {
 	t.Parallel()
 	w := newSettingTenant(t, "1000")
@@ -491,8 +492,8 @@ func TestSettings_MaxLiveCallsAppliesToTheNextDial(t *testing.T) {
 	}
 }
 
-// From 2 s after the response, the workspace dials at the new rate. The test permits twice the
-// limit, because the time from the claim to the dial varies.
+// From 2 s after the response to the change of calls_per_second, the workspace dials at the new
+// rate. The test permits twice the limit, because the time from the claim to the dial varies.
 func TestSettings_CallsPerSecondAppliesToTheNextDial(t *testing.T) {
 	t.Parallel()
 	const perSecond = 4

@@ -40,7 +40,8 @@ func Load(description []byte) (*Document, error) {
 		return nil, fmt.Errorf("validate the description: %w", err)
 	}
 	d := &Document{spec: spec, seen: map[string]int{}}
-	// The description does not require it, because stored events of earlier versions do not have it.
+	// The description does not require call_request_id, because stored events of earlier versions
+	// lack it. New responses and events must have it.
 	if call := spec.Components.Schemas["Call"]; call != nil { // the document of the console has no calls
 		call.Value.Required = append(call.Value.Required, "call_request_id")
 		spec.Components.Schemas["CallSummary"].Value.Properties["scheduled_for"].Value.Format = offsetDateTime

@@ -30,7 +30,7 @@ type Client struct {
 	http *http.Client
 }
 
-// NewClient returns a client for the URL of the gateway's listener.
+// NewClient returns a client for the URL of the gateway's listener for the console.
 func NewClient(base *url.URL) *Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // of net/http
 	transport.Proxy = nil

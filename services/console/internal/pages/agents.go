@@ -147,7 +147,7 @@ func showNewAgent(*visit) (view, error) {
 }
 
 // readAgentForm returns the settings of the form and the name as the body of a request. The fault
-// is not nil if the text is no JSON object.
+// is not nil if the text is not a JSON object.
 func (v *visit) readAgentForm() (agentSettings, *fault) {
 	body := agentSettings{}
 	if text := v.form("settings"); text != "" && (json.Unmarshal([]byte(text), &body) != nil || body == nil) {
@@ -301,7 +301,7 @@ func setAgentKey(v *visit) (view, error) {
 	return view{redirect: v.path("agents", id.String()), done: "agent_key_set"}, err
 }
 
-// deleteAgent deletes an agent whose name the person typed.
+// deleteAgent deletes an agent. The person must type its name as a confirmation.
 func deleteAgent(v *visit) (view, error) {
 	id, err := v.agentID()
 	if err != nil {

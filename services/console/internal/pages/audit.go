@@ -13,7 +13,7 @@ func (s *Server) auditRoutes() []route {
 	return []route{{"GET /w/{workspace}/audit", showAudit}}
 }
 
-// objectTypes are the types of objects in the audit of a workspace.
+// objectTypes are the types of objects in the audit log of a workspace.
 var objectTypes = []string{
 	"agent", "agent_key", "api_key", "call", "call_request", "consent", "contact", "dialing", "event_stream", "invitation",
 	"member", "number", "opt_out", "opt_out_import", "rates", "recording", "transcript", "wallet", "wallet_transaction",
@@ -46,7 +46,7 @@ func showAudit(v *visit) (view, error) {
 	return result, err
 }
 
-// ObjectPath returns the address of the page of an object in the audit, or "" if it has none.
+// ObjectPath returns the address of the page of an object in the audit log, or "" if it has none.
 func (p *pageData) ObjectPath(entry openapi.AuditEntry) string {
 	pages := map[string][]any{
 		"call": {"calls"}, "transcript": {"calls"}, "recording": {"calls"}, "call_request": {"call-requests"},

@@ -300,7 +300,7 @@ func changeConsent(v *visit) (view, error) {
 	return view{redirect: v.contactPage(), done: "consent_changed"}, err
 }
 
-// eraseContact erases the data of a person whose number was typed.
+// eraseContact erases the data of a person. The user must type the number as a confirmation.
 func eraseContact(v *visit) (view, error) {
 	path, err := v.contactPath()
 	if err != nil {

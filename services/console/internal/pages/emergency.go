@@ -341,7 +341,8 @@ func changeWorkspaceDialing(v *visit) (view, error) {
 	return view{redirect: v.path("emergency"), done: done}, err
 }
 
-// hangUpWorkspace hangs up all calls of a workspace whose name the person typed.
+// hangUpWorkspace hangs up all calls of a workspace. The person must type its name as a
+// confirmation.
 func hangUpWorkspace(v *visit) (view, error) {
 	found, err := gateway.Get[gateway.Workspace](v.r.Context(), v.Session, v.admin(""), nil)
 	if err != nil {

@@ -240,7 +240,7 @@ func (z zoneTime) Clock() string {
 	return at.Format("15:04")
 }
 
-// dayHours is a row of the week's grid.
+// dayHours is one row of the table of a week: the open hours of a day.
 type dayHours struct {
 	Day     string    // mon to sun
 	Date    time.Time // zero for a week without dates

@@ -56,7 +56,7 @@ type membersData struct {
 	Pending []sentInvitation // not accepted yet
 }
 
-// workspaceRoles are the roles of members, the one with the most permissions first.
+// workspaceRoles are the roles of members, in the order from most to fewest permissions.
 var workspaceRoles = []string{gateway.Owner, gateway.Developer, gateway.Compliance, gateway.Viewer}
 
 func showMembers(v *visit) (view, error) {

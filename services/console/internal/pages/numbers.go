@@ -56,7 +56,7 @@ func addNumber(v *visit) (view, error) {
 	return view{redirect: v.path("numbers"), done: "number_added"}, err
 }
 
-// removeNumber removes a number that the person typed.
+// removeNumber removes a number. The person must type the number as a confirmation.
 func removeNumber(v *visit) (view, error) {
 	id, err := uuid.Parse(v.r.PathValue("number"))
 	if err != nil {

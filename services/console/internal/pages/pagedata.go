@@ -49,7 +49,7 @@ type pageData struct {
 	Pauses    []gateway.Pause
 	// MorePauses is the number of pauses that are not shown.
 	MorePauses int
-	Done       string // the key of the message of the last action
+	Done       string // the key of the message about the last action
 	ZoneKey    string // the name of the cookie of the time zone
 }
 

@@ -31,7 +31,7 @@ type newInvitation struct {
 	ExpiresAt openapi.Timestamp `json:"expires_at"`
 }
 
-// linkData shows the link of an invitation, which the gateway returns once.
+// linkData contains the link of an invitation, which the gateway returns only once.
 type linkData struct {
 	Link      string
 	ExpiresAt openapi.Timestamp

@@ -81,7 +81,7 @@ func TestKeys_OldSignInRedirectsToTheSignInAndBack(t *testing.T) {
 	wantBody(t, w, "/sign-in?again=1&next="+strings.ReplaceAll(home+"/integrations/api-keys", "/", "%2f"))
 }
 
-func TestKeys_FormSaysThatTheSignInIsOld(t *testing.T) {
+func TestKeys_FormShowsThatTheSignInIsTooOld(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string

@@ -43,7 +43,7 @@ type signInData struct {
 	Methods        gateway.Methods
 	Next           string
 	Expired, Again bool
-	Error          string // a key of the catalogue
+	Error          string // the key of a text in the catalogue
 }
 
 // visitSignedOut starts a visit without a session, for pages that do not require a sign-in.
@@ -152,7 +152,8 @@ func (s *Server) finishOIDC(w http.ResponseWriter, r *http.Request) {
 	v.begin(signIn, next)
 }
 
-// failSignIn shows the sign-in with the reason of a refusal. The next attempt leads to next.
+// failSignIn shows the sign-in page with the reason of a refusal. After the next successful
+// sign-in, the person is redirected to next.
 func (v *visit) failSignIn(err error, next string) {
 	refused := gateway.AsError(err)
 	if refused == nil {

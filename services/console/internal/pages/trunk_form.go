@@ -62,7 +62,8 @@ type trunkFormData struct {
 	// Saved is the stored name. HasPassword is whether a password is stored.
 	Saved       string
 	HasPassword bool
-	// Version identifies the settings that the person sees.
+	// Version identifies the settings that the person sees. With it, changeTrunk detects a change
+	// by another person.
 	Version string
 	Fault   *fault
 }
@@ -232,7 +233,7 @@ func changeTrunk(v *visit) (view, error) {
 	return view{redirect: "/operator/trunks/" + data.ID, done: "trunk_changed"}, err
 }
 
-// removeTrunk removes a trunk whose name the person typed.
+// removeTrunk removes a trunk. The person must type its name as a confirmation.
 func removeTrunk(v *visit) (view, error) {
 	path, data, err := v.trunkSettings()
 	if err != nil {

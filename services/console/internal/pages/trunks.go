@@ -82,7 +82,8 @@ func (c trunkCondition) Fault() string {
 	return textOf(c.OptionsError)
 }
 
-// IsRegistered reports whether the trunk is registered. Registered is nil if it does not register.
+// IsRegistered reports whether the trunk is registered. Registered is nil if the trunk does not
+// register.
 func (c trunkCondition) IsRegistered() bool { return c.Registered != nil && *c.Registered }
 
 // Percent returns the share of failed calls in percent.

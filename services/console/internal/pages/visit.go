@@ -39,7 +39,8 @@ type visit struct {
 type view struct {
 	// template is the name of the file in templates, without .html.
 	template string
-	// title is a key of the catalogue. heading replaces its text, for example with a number.
+	// title is the key of a text in the catalogue. heading replaces this text, for example with a
+	// number.
 	title, heading string
 	// nav is the key of the navigation entry that is marked as the current page.
 	nav  string
@@ -164,7 +165,7 @@ func readLayout(v *visit) *pageLayout {
 	return l
 }
 
-// keepToken stores the token that replaced the token of the session in the browser.
+// keepToken stores the new session token in the browser if the gateway has replaced the token.
 func (v *visit) keepToken() {
 	if token := v.NewToken(); token != "" && token != v.stored {
 		v.server.cookies.set(v.w, v.server.cookies.session, token, sessionAge)
@@ -252,7 +253,8 @@ func (v *visit) failure(err error) view {
 		if errors.Is(err, context.Canceled) {
 			return view{written: true}
 		}
-		// The path can contain the token of an invitation.
+		// The log contains the route instead of the path, because the path can contain the token of
+		// an invitation.
 		slog.ErrorContext(v.r.Context(), "request for a page failed", "route", v.r.Pattern, "error", err)
 	} else {
 		data.Message, data.RequestID, status = refused.Message, refused.RequestID, refused.Status

@@ -42,7 +42,7 @@ func TestReadUsage_RefusesIncompleteFiles(t *testing.T) {
 	}
 }
 
-func TestSummarize_EachCallIsInOneBar(t *testing.T) {
+func TestSummarize_CountsEachCallInOneBar(t *testing.T) {
 	t.Parallel()
 	got := summarize(openapi.CallStatistics{
 		Total: openapi.CallStatisticsTotal{

@@ -73,7 +73,7 @@ func showNewSubscription(*visit) (view, error) {
 	return view{template: "webhook_new", title: "webhooks.new", nav: "webhooks", data: newSubscription()}, nil
 }
 
-// secretData shows a signing secret, which the gateway returns once.
+// secretData contains a signing secret, which the gateway returns only once.
 type secretData struct {
 	ID     uuid.UUID
 	Secret string
@@ -199,7 +199,7 @@ func replayDeliveries(v *visit) (view, error) {
 	return view{redirect: v.subscriptionPage() + "?" + url.Values{"status": {"queued"}}.Encode(), done: done}, err
 }
 
-// deleteSubscription deletes a subscription whose name the person typed.
+// deleteSubscription deletes a subscription. The person must type its name as a confirmation.
 func deleteSubscription(v *visit) (view, error) {
 	path, err := v.subscriptionPath()
 	if err != nil {

@@ -32,7 +32,7 @@ type consentRecord struct {
 	CreatedAt  openapi.Timestamp `json:"created_at"`
 }
 
-// evidence is what the service knows about the permission to call a number.
+// evidence contains the data of the API about the permission to call a number.
 type evidence struct {
 	Number    string                            `json:"phone_e164"`
 	Now       *openapi.DecisionPreview          `json:"now"`

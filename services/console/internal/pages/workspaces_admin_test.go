@@ -69,7 +69,7 @@ func TestWorkspaceSettings_ShowEverySetting(t *testing.T) {
 	}
 }
 
-func TestWorkspaceSettings_AreSentWithTheirTypes(t *testing.T) {
+func TestWorkspaceSettings_AreSentWithTheirJSONTypes(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
