@@ -167,8 +167,8 @@ func TestCallsWhy_NumberShowsItsGatesAndDecisions(t *testing.T) {
 	wantGates(t, out)
 }
 
-// The request is due. Everything, its agent and a trunk are paused; a pause of the workspace has
-// ended.
+// The call request is due. The whole deployment, the request's agent and a trunk are paused. A
+// pause of the workspace has ended.
 func TestCallsWhy_NamesThePauses(t *testing.T) {
 	const pause = `"state":"paused","reason":"Wrong script.","until":null,"set_at":"2026-01-01T08:00:00.000Z",
 		"set_by":{"type":"operator","id":"1","name":"eve"}`

@@ -154,8 +154,8 @@ func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 		t.Errorf("small.yaml calls over %q, the carrier is at %q", got, at)
 	}
 	validate(t, text)
-	// kube-score does not check the strategy here. The strategy is Recreate, because each of two
-	// running carriers would have only half of the calls.
+	// Each of two concurrent carriers would have only half of the calls. Therefore the chart of the
+	// simulated carrier uses the strategy Recreate, which kube-score does not accept.
 	runTool(t, text, "RINGFENCE_KUBESCORE", kubeScoreArgs(replicasCheck, "deployment-strategy")...)
 }
 

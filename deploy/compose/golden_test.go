@@ -53,7 +53,8 @@ func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 			if environment != "" {
 				name, args = environment, environmentArgs(t, environment)
 			}
-			// Other tests check the alerts and the dashboards.
+			// The golden files contain neither the alerts nor the dashboards, because other tests
+			// check them.
 			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
 			compareGolden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
 			validate(t, rendered)
@@ -63,7 +64,8 @@ func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 	}
 }
 
-// Only the addresses of the runbooks differ: the chart uses the address in alerts.runbooks.
+// The chart must contain the rules of deploy/prometheus/rules. Only the addresses of the runbooks
+// differ: the chart uses the address in alerts.runbooks.
 func TestCharts_ContainEveryAlertRuleUnchanged(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "deploy/prometheus/rules/*.yml"))

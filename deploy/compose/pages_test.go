@@ -151,7 +151,7 @@ func newClone(t *testing.T, bin string) *clone {
 	t.Cleanup(func() { _ = server.Stop() })
 	conn := connected(t, in(t, server.URL, "postgres", "", ""))
 	super := conn.Config()
-	// the page creates this database
+	// the commands of the page create this database, so it must not exist yet
 	if _, err := conn.Exec(t.Context(), "DROP DATABASE IF EXISTS ringfence WITH (FORCE)"); err != nil {
 		t.Fatal(err)
 	}

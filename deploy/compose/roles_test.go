@@ -36,8 +36,8 @@ var forbiddenPrivileges = map[string]map[string]string{
 var commonForbiddenPrivileges = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_leases": "INSERT DELETE TRUNCATE",
 	"schema_outbox": "INSERT UPDATE DELETE TRUNCATE"}
 
-// The test uses two databases. In the first one, an administrator without superuser rights has run
-// postgres.sql. The local stack creates the second one.
+// The test uses two databases. An administrator without superuser rights has run postgres.sql in
+// one of them. The local stack has created the other database.
 func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

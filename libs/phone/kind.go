@@ -25,10 +25,9 @@ func (n Number) Forbidden() string {
 	case n.HasPrefix([]string{"+808"}):
 		return "shared cost" // the code of the international shared cost service
 	}
-	// Only these three prefixes of North America can have premium-rate numbers, the only forbidden
-	// kind there: area code 900, and Barbados (246) and the Cayman Islands (345) for their exchange
-	// 976.
-	// For all others the metadata is not read, which takes 26 µs.
+	// In North America only premium-rate numbers are forbidden. They have the area code 900, or the
+	// exchange 976 in Barbados (246) or the Cayman Islands (345). For all other numbers the
+	// metadata is not read, because reading it takes 26 µs.
 	if n.HasPrefix([]string{"+1"}) && !n.HasPrefix([]string{"+1900", "+1246", "+1345"}) {
 		return ""
 	}

@@ -179,10 +179,10 @@ func TestDataFiles_AreCompleteWithExistingZones(t *testing.T) {
 func TestAreas_ContainEveryAreaCodeOfThePhoneMetadata(t *testing.T) {
 	t.Parallel()
 	wrong := map[string]string{
-		// This code serves the area of 306 (Saskatchewan), which has no daylight saving time.
+		// 474 serves the same area as 306 (Saskatchewan), which has no daylight saving time; the
+		// metadata is wrong
 		"474": "America/Winnipeg",
-		// this code serves the same area as 407 (Orlando), which uses Eastern time; the metadata is
-		// wrong
+		// 689 serves the same area as 407 (Orlando), which uses Eastern time; the metadata is wrong
 		"689": "America/Chicago",
 		"605": "America/North_Dakota/Center", // this zone has the same times as Central time
 		"701": "America/North_Dakota/Center",

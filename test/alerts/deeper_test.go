@@ -75,7 +75,8 @@ func firstStackFaults() []fault {
 				return w.metricValue(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.metricValue(t,
 					"webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
 			}
-			// webhook-dispatcher counts these deliveries as late because of the endpoint (held="endpoint").
+			// While the endpoint responds late, webhook-dispatcher must count late deliveries with
+			// the label held="endpoint".
 			before := late()
 			w.respondsLate.Store(true)
 			await(t, "more than 20 late deliveries are attributed to the endpoint", func() bool {

@@ -56,8 +56,8 @@ func processFaults() []fault {
 			true,
 			[]string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"},
 			func(t *testing.T, w *testStack, until func()) {
-				// These requests become due while the service is stopped. Without them the queue could
-				// be empty.
+				// The eight call requests become due while the service is stopped. Without them its
+				// queue could be empty.
 				for n := range 8 {
 					w.placeLater(t, time.Duration(n+1)*2*time.Second)
 				}

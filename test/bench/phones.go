@@ -137,7 +137,7 @@ func (p *phone) hear(number int64, payload []byte) {
 	p.heardAt = p.now()
 	p.last += int64(int16(uint16(number) - uint16(p.last))) // #nosec G115 -- the overflow is intended
 	if bytes.HasPrefix(payload, mark) {
-		// #nosec G115 -- written by this program
+		// #nosec G115 -- this program has written the value
 		sent := time.Duration(binary.BigEndian.Uint64(payload[len(mark):]))
 		if sent >= 0 {
 			p.trips = append(p.trips, trip{sent, p.now() - sent})
@@ -172,7 +172,7 @@ func (p *phone) speak(to netip.AddrPort) {
 			for i := range payload {
 				payload[i] = 0x10 // 0x10 is a loud sample
 			}
-			// #nosec G115 -- read back in the same way
+			// #nosec G115 -- the receiver converts the value back
 			binary.BigEndian.PutUint64(payload[copy(payload, mark):], uint64(sent))
 		}
 		binary.BigEndian.PutUint16(packet[2:], uint16(n))            // #nosec G115 -- wraps around

@@ -306,7 +306,7 @@ func fillTable(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSour
 type table struct {
 	schema, name string
 	columns      []string
-	// The table has one row for this number of calls.
+	// each is the number of calls for which the table has one row.
 	each int
 	row  func(h *history, n int) []any
 }

@@ -15,7 +15,8 @@ import (
 
 const (
 	again = 300 * time.Millisecond
-	// A client repeats a request for this time. If no response arrives, the run reports an error.
+	// answerTimeout is how long a client repeats a request. If no response arrives in this time,
+	// the run reports an error.
 	answerTimeout = 2 * time.Minute
 	// optOutDelay is the time after the response to an opt-out in which a dial is still permitted
 	// (docs/reference/api/compliance.md).
@@ -238,7 +239,8 @@ func (l *load) place(ctx context.Context, o *order) (status int) {
 			)
 		}
 		o.id = req.ID
-	// the call request was refused, or it is unknown whether it exists
+	// these responses are permitted: the call request was refused, or it is unknown whether it
+	// exists
 	case status == 402 && o.tenant.hasLittleCredit, status == 503, status == 0:
 	case status == 422 && l.isShut(o):
 	default:

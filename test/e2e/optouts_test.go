@@ -34,7 +34,7 @@ type refusal struct {
 	house     int
 	id, to    string
 	withdrawn bool
-	// The record was committed before answered, the time of the response.
+	// answered is the time of the response. The record was committed before this time.
 	answered time.Time
 }
 

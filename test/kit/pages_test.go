@@ -93,8 +93,8 @@ var (
 	withADB    = []string{"bin/ringfence-local", "with-postgres", "--"}
 )
 
-// The commands of these blocks compile, test or start the whole system. The test does not execute
-// them. It checks that their make targets, packages and tests exist.
+// The commands of the blocks for ParsedTest compile, test or start the whole system. The test does
+// not execute them. It checks that their make targets, packages and tests exist.
 func TestParsed_TargetsPackagesAndTestsExist(t *testing.T) {
 	t.Parallel()
 	blocks, err := PageBlocks(repositoryRoot, ParsedTest)

@@ -27,8 +27,8 @@ func StartPostgres(bin string, flags ...string) (*Postgres, error) {
 	args := append([]string{"with-postgres"}, flags...)
 	args = append(args, "--", "sh", "-c", `echo "url=$RINGFENCE_TEST_POSTGRES"; cat`)
 	cmd := exec.Command(filepath.Join(bin, "ringfence-local"), args...)
-	// with-postgres uses the server in the environment, if there is one. Remove the variable,
-	// because two stacks must not share a database.
+	// with-postgres uses the server that RINGFENCE_TEST_POSTGRES names, if it is set. Remove the
+	// variable, because two stacks must not share a database.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "RINGFENCE_TEST_POSTGRES=") })
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

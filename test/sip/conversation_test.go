@@ -41,7 +41,8 @@ func newPhone(t *testing.T, says, config, account string) phone {
 	return phone{peertest.NewPhone(t, dir, port, config, account)}
 }
 
-// The side is "dec" for the audio that the phone received, and "enc" for the audio that it sent.
+// recordedSamples returns the samples that the phone recorded. side is "dec" for the audio that the
+// phone received, and "enc" for the audio that it sent.
 func (p phone) recordedSamples(t *testing.T, side string) []int16 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.Dir, "dump-*-"+side+".wav"))

@@ -53,7 +53,8 @@ func begin() (*site, error) {
 		return nil, err
 	}
 	s := &site{own: base, home: base.Home, bin: base.Bin}
-	// a call that rings for 20 s rings for 5 s, so that a test can hang it up
+	// with this time scale, a phone that rings for 20 s rings for 5 s, which is long enough for a
+	// test to hang up
 	if s.provider, err = newProvider(); err != nil {
 		return s, err
 	}
@@ -142,7 +143,7 @@ func (s *site) place(t *testing.T, to string) string {
 // awaitCall waits until the call of a request has ended and returns its id.
 func (s *site) awaitCall(t *testing.T, request string) string {
 	t.Helper()
-	client := kit.NewClient(s.AdminURL, s.AdminToken) // it has no rate limit
+	client := kit.NewClient(s.AdminURL, s.AdminToken) // the operator API has no rate limit
 	var found struct {
 		Status string
 		CallID string `json:"call_id"`

@@ -103,7 +103,7 @@ func TestEmergency_PauseOfAnAgentEndsByItself(t *testing.T) {
 
 func TestEmergency_CallsOfAWorkspaceAreHungUp(t *testing.T) {
 	b := freshTab(t)
-	const ringing = "+14155550198" // rings 20 s
+	const ringing = "+14155550198" // this phone rings for 20 s
 	b.place(t, ringing)
 	b.visit(t, "/operator/emergency")
 	b.run(t, chromedp.Click(b.path(`#workspaces a[href="/w/{workspace}/emergency"]`)))

@@ -43,7 +43,7 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b.await(t, `document.querySelector("[data-connection][data-state=open]")`)
 	script[bool](t, b, "window.notReloaded = true")
 
-	b.place(t, "+14155550198") // rings 20 s
+	b.place(t, "+14155550198") // this phone rings for 20 s
 	b.await(t, `[...document.querySelectorAll("#live .to")].some((e) => e.innerText === "+14155550198")`)
 	b.await(t, `document.querySelector("#live .badge")?.innerText === "Ringing"`)
 	b.screenshot(t, "live-ringing")

@@ -45,7 +45,7 @@ func TestRoles_ForbiddenActionsAreHiddenAndRefused(t *testing.T) {
 	a := recentTab(t)
 	a.visit(t, "/w/{workspace}/calling-hours")
 	hours := script[string](t, a, `document.querySelector("#edit input[name=was]").value`)
-	const number = "+14155550179" // no test depends on it
+	const number = "+14155550179" // no other test uses this number
 	a.send(t, "POST", "/v1/opt-outs", map[string]string{"phone_e164": number}, 200)
 	encoded := url.QueryEscape(number)
 	all := []string{"owner", "developer", "compliance"}

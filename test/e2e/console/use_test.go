@@ -114,14 +114,15 @@ func TestCall_PlaysItsRecording(t *testing.T) {
 	}
 	b.screenshot(t, "call-recording")
 
-	// The simulated conversation is so short that all its turns are near the start of the recording.
+	// All turns of the simulated conversation are near the start of the recording. Therefore the
+	// script moves the last turn to 2.5 s.
 	script[int](t, b, `document.querySelector("audio").addEventListener("play", () => window.played = true),
 		document.querySelector(".turns .turn:last-child button").dataset.offset = 2.5, 0`)
 	b.run(t, chromedp.Click(`.turns .turn:last-child button`))
 	b.await(t, "window.played === true")
 	b.await(t, `document.querySelector("audio").currentTime >= 2.5`)
 	script[int](t, b, `document.querySelector("audio").pause(), 0`)
-	b.run(t, chromedp.Click("canvas[data-wave]")) // in the middle
+	b.run(t, chromedp.Click("canvas[data-wave]")) // clicks in the middle of the waveform
 	b.await(t, fmt.Sprintf(`Math.abs(document.querySelector("audio").currentTime - %d / 2) < 0.2`, recordingSeconds))
 
 	part := script[string](t, b, `fetch(document.querySelector("audio").src, {headers: {Range: "bytes=0-3"}})

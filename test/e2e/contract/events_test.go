@@ -163,7 +163,7 @@ func TestEvents_StreamRefusesInvalidParameters(t *testing.T) {
 	other.read.refused(t, 403, "api_not_enabled", "GET", events, nil)
 }
 
-// The streams are open at both replicas of webhook-dispatcher.
+// The ten streams are open at both replicas of webhook-dispatcher, which share one limit.
 func TestEvents_EleventhStreamIsRefused(t *testing.T) {
 	w := workspace(t)
 	var open []*http.Response

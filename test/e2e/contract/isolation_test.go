@@ -35,7 +35,7 @@ func TestIsolation_ProbesCoverEveryOperation(t *testing.T) {
 	for path, item := range described.Paths {
 		for _, method := range []string{"get", "put", "post", "patch", "delete", "head", "options", "trace"} {
 			operation := strings.ToUpper(method) + " " + path
-			// Other paths do not belong to a workspace.
+			// Paths outside of /v1 do not belong to a workspace.
 			if _, there := item[method]; !there || !strings.HasPrefix(path, "/v1/") {
 				continue
 			}

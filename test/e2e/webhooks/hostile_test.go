@@ -63,7 +63,7 @@ type row struct {
 	certificate string
 	behave      func(link)
 	want        wanted
-	// The zero value means one event.
+	// events is the number of events. The zero value means one event.
 	events int
 }
 

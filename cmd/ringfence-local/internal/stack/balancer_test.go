@@ -122,7 +122,8 @@ func TestBalancer_EndsOpenConnections(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); b.Run(ctx) }()
-	// the client keeps the connection open for its next request
+	// http.Get keeps its connection open for a further request. The end of the balancer must close
+	// this connection.
 	response, err := http.Get("http://" + b.listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,8 @@ func start(t *testing.T, cfg Config) (stop func()) {
 
 func client(t *testing.T, cfg Config, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	// Without DisableClientMetrics, Close waits for one second if the broker has stopped.
+	// If the broker has stopped, Close of a client without DisableClientMetrics waits for one
+	// second.
 	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addr(cfg)), kgo.DisableClientMetrics())...)
 	if err != nil {
 		t.Fatalf("make client: %v", err)
@@ -110,7 +111,7 @@ func TestRun_RestartKeepsRecordsAndTopics(t *testing.T) {
 func TestRun_SecondBrokerOnTheSameDirectoryIsRefused(t *testing.T) {
 	cfg := config(t)
 	start(t, cfg)
-	// The first broker creates a topic only after it has locked the directory.
+	// When this topic exists, the first broker has locked the directory.
 	makeTopic(t, cfg, "up", nil)
 	other := cfg
 	other.Port, _ = Free(cfg.Port)

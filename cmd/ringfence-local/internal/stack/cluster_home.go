@@ -33,8 +33,8 @@ func (s *Server) hash() string {
 func (s *Server) CheckHome(ctx context.Context, home string) (renamedTo string, err error) {
 	signed, err := os.ReadFile(filepath.Join(s.Data, signatureFile))
 	if err != nil || string(signed) == s.hash() {
-		// There is no cluster, or the cluster has no signature. In the second case the first
-		// connection shows whether the password is right.
+		// Without a cluster there is nothing to check. A cluster without a signature is accepted:
+		// the first connection shows whether the password is right.
 		return "", nil //nolint:nilerr
 	}
 	if strings.HasPrefix(s.Data, home+string(filepath.Separator)) {

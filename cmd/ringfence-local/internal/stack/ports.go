@@ -128,7 +128,7 @@ func (s *stack) settlePorts(ctx context.Context) error {
 			}
 		}
 	}
-	// The gateway listens at the base port, so it needs no other port.
+	// The port of the gateway is the base port, which is already chosen.
 	names = slices.DeleteFunc(names, func(name string) bool { return name == gateway })
 	for _, name := range names {
 		if err := settle(name); err != nil {

@@ -89,7 +89,7 @@ func mustTime(t *testing.T, text string) time.Time {
 	return at
 }
 
-// The list loads the totals after its own content, with the same filters.
+// The list of calls loads the totals after its own content, with the same filters.
 func TestCalls_LoadTheTotalsOfTheirFilters(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Viewer)

@@ -315,8 +315,8 @@ func changeWorkspaceSettings(v *visit) (view, error) {
 	}
 	form, body := v.readForm()
 	if policy, _ := body["calling_policy"].(json.RawMessage); equalJSON(policy, before.CallingPolicy) {
-		// a policy in the body is recorded as set by this person, so an unchanged policy is not
-		// sent
+		// the API records this person as the author of a policy in the body, so an unchanged policy
+		// is not sent
 		delete(body, "calling_policy")
 	}
 	if form.Fault == nil {
