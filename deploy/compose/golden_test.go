@@ -18,10 +18,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// kubeScoreArgs returns the arguments of kube-score without the ignored checks. Warnings count as
-// errors.
-// The charts set no CPU limit, because it would throttle a service while other CPU is idle. They do
-// not use the pull policy Always, because a start would depend on the registry.
+// kubeScoreArgs returns arguments with which kube-score leaves out the ignored checks. Warnings
+// count as errors. The charts set no CPU limit, because it would throttle a service while other CPU
+// is idle. They do not use the pull policy Always, because a start would depend on the registry.
 func kubeScoreArgs(ignored ...string) []string {
 	args := []string{
 		"score", "--output-format", "ci", "--exit-one-on-warning",

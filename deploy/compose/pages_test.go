@@ -105,7 +105,7 @@ func inlineCommands(t *testing.T) map[string]string {
 }
 
 // clone is a folder with the files of the repository that the pages use. The commands write to the
-// folder made beside it.
+// folder `made` beside this folder.
 type clone struct {
 	t   *testing.T
 	dir string

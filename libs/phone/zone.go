@@ -51,7 +51,8 @@ var locations = sync.OnceValue(func() map[string]*time.Location {
 			keep(names)
 		}
 	}
-	// The entry of a country includes the zones of all its prefixes (a test checks this).
+	// The zones of a country calling code include the zones of all longer prefixes. A test checks
+	// this.
 	for code := range 1000 {
 		keep(lookUpZones("+" + strconv.Itoa(code)))
 	}

@@ -228,8 +228,8 @@ const noteEnded = `(() => {
 	return true;
 })()`
 
-// terminalEvents returns for each call the time at which its terminal event was stored, and when a
-// stream received it.
+// terminalEvents contains two times for each call: when its terminal event was stored, and when a
+// stream received the event.
 type terminalEvents struct {
 	mu       sync.Mutex
 	received map[string]time.Time // by call

@@ -85,7 +85,8 @@ func sox(t *testing.T, args ...string) []byte {
 	return []byte(p.Output())
 }
 
-// writeSpeech returns the path of a WAV file. startSeconds contains the start of each sentence.
+// writeSpeech writes the spoken sentences into a WAV file and returns its path. startSeconds
+// contains the start of each sentence.
 func writeSpeech(t *testing.T, startSeconds []int, sentences ...string) (path string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -138,7 +138,7 @@ func TestHours_ScheduledForIsAtMostAYearAhead(t *testing.T) {
 			now.Add(366*24*time.Hour - time.Minute).Truncate(time.Second)},
 		{"366 days and a minute ahead", now.Add(366*24*time.Hour + time.Minute).UTC().Format(time.RFC3339), time.Time{}},
 		{"the year 9999", "9999-12-31T23:59:59Z", time.Time{}},
-		// Times up to 7 days in the past are accepted (see below).
+		// Only times of more than 7 days in the past are refused.
 		{"8 days in the past", now.AddDate(0, 0, -8).UTC().Format(time.RFC3339), time.Time{}},
 		{"the zero time of Unix", "1970-01-01T00:00:00Z", time.Time{}},
 		{"the zero time of Go", "0001-01-01T00:00:00Z", time.Time{}},

@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The test replaces {id} in the path by the id of an object.
+// operationRequest is a request for an operation. The test replaces {id} in path by the id of an
+// object.
 type operationRequest struct {
 	operation, method, path string
 	body                    any

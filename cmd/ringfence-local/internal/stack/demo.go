@@ -77,9 +77,9 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 			return op.ensureItem(ctx, path()+"/agents", "name", demoAgent, nil)
 		}},
 		{&demo.WriteKey, func() (string, error) {
-			// demo.json has no field for the number of the demo agent, so the number is added
-			// together with the first API key. A call over a real trunk must not use this number as
-			// its caller id.
+			// This step also adds the demo agent's number, for which demo.json has no field. With
+			// SIP trunks it does not add the number, because a real call must not show that number
+			// as its caller.
 			if os.Getenv("CARRIER") == "sip" {
 				return op.key(ctx, path(), "write")
 			}

@@ -185,7 +185,8 @@ func (s *stack) startRank(ctx context.Context, specs ...Spec) error {
 	return nil
 }
 
-// stopRanks stops the ranks in reverse order: services, carrier, broker, Postgres.
+// stopRanks stops the ranks (groups of processes) in reverse order: services, carrier, broker,
+// Postgres.
 func (s *stack) stopRanks(hurry, kill context.Context) {
 	if len(s.ranks) == 0 {
 		return

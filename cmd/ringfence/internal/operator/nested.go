@@ -40,8 +40,8 @@ func readFields(object json.RawMessage) (fields []field, err error) {
 	return fields, nil
 }
 
-// formatObject returns the lines of an object, each with the indentation before. The values of
-// keys without nested members are aligned.
+// formatObject returns the lines of an object. Each line begins with the indentation in before. The
+// values of keys without nested members are aligned.
 func (d *Client) formatObject(object json.RawMessage, before string) (string, error) {
 	fields, err := readFields(object)
 	if err != nil {
@@ -86,8 +86,8 @@ func (d *Client) scalar(value json.RawMessage) string {
 	return text
 }
 
-// formatNested returns the lines of an object, or of a list of objects, with the indentation
-// before. It returns "" for every other value.
+// formatNested returns the lines of an object, or of a list of objects. Each line begins with the
+// indentation in before. It returns "" for every other value.
 func (d *Client) formatNested(value json.RawMessage, before string) (string, error) {
 	var list []json.RawMessage
 	if isObject(value) {

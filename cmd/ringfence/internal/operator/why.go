@@ -350,7 +350,8 @@ func (o *WorkspaceClient) explainWait(ctx context.Context, request requestState)
 	return sentences
 }
 
-// pausesOf returns the pauses of everything, of the workspace and of the request's agent.
+// pausesOf returns the pauses that stop the request: of all dialing, of the workspace and of the
+// request's agent.
 func (o *WorkspaceClient) pausesOf(ctx context.Context, request requestState) (pauses []pausedScope, err error) {
 	for _, scope := range []struct{ level, id, path string }{
 		{level: "everything", path: At("dialing")},

@@ -184,7 +184,7 @@ func grantOf(me json.RawMessage) string {
 		Operator    bool            `json:"operator"`
 		Memberships json.RawMessage `json:"memberships"`
 	}
-	_ = json.Unmarshal(me, &grant) // members that cannot be decoded keep their zero value
+	_ = json.Unmarshal(me, &grant) // a member that cannot be decoded keeps its zero value
 	text, err := json.Marshal(grant)
 	if err != nil {
 		return string(me)

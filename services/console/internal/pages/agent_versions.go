@@ -90,8 +90,8 @@ func settingLines(value any) []string {
 	return strings.Split(strings.TrimSpace(text.String()), "\n")
 }
 
-// differentLines returns both texts without the lines that they have in common at the start and at
-// the end.
+// differentLines returns the lines of both texts, without the equal lines at the start and at the
+// end.
 func differentLines(before, after []string) (removed, added []string) {
 	for len(before) > 0 && len(after) > 0 && before[0] == after[0] {
 		before, after = before[1:], after[1:]

@@ -82,8 +82,8 @@ func (a *assets) url(name string) (string, error) {
 	return "/assets/" + a.version + "/" + name, nil
 }
 
-// ServeHTTP serves /assets/{version}/{name}. An address with another version is served with the
-// present content and is not cached, so a page of a previous release still works.
+// ServeHTTP serves /assets/{version}/{name}. For another version than the current one, it serves
+// the current content without caching. A page of a previous release therefore still works.
 func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	version, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/assets/"), "/")
 	file, ok := a.files[name]

@@ -73,7 +73,7 @@ func (p *pageData) HourChart(hours []hourSummary) template.HTML {
 		}
 	}
 	b.WriteString(`</svg>`)
-	return template.HTML(b.String()) //nolint:gosec // all parts are numbers, times or escaped
+	return template.HTML(b.String()) //nolint:gosec // each part is a number, a time or escaped text
 }
 
 // niceTop returns the end of the axis: the lowest round number from n on that has four round steps.

@@ -49,8 +49,8 @@ func (v *visit) contactQuery() url.Values {
 	return query
 }
 
-// isNumber reports whether a text has the form of a phone number: at least seven digits, and
-// otherwise only separators.
+// isNumber reports whether a text has the form of a phone number: it consists of digits, at least
+// seven, and separators.
 func isNumber(text string) bool {
 	const separators = "+ ()-./"
 	digits := strings.Map(func(r rune) rune {
@@ -174,7 +174,7 @@ func (r consentRecord) HasEvidence() bool { return len(r.Evidence) > 0 && string
 
 type contactData struct {
 	openapi.Contact
-	// Form has the values of the fields, and Was the values that the person saw before the changes.
+	// Form contains the values of the fields, and Was the values before the person changed them.
 	Form, Was contactForm
 	Records   gateway.Page[consentRecord]
 	Erasures  gateway.Page[erasure]

@@ -32,7 +32,7 @@ type apiKey struct {
 type keysData struct {
 	gateway.Page[apiKey]
 	Last string // the id of the last key, if there are more
-	// Name and Access are the values of the form, which is shown again with the Error.
+	// Name and Access are the values of the form. A refused form shows them again with the Error.
 	Name, Access string
 	Error        *gateway.Error
 }

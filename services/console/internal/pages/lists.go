@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/console/internal/gateway"
 )
 
-// listQuery copies the filters of a list from the address of the page to a request of the API.
-// Times of the form field are in the time zone of the person.
+// listQuery copies the filters of a list from the URL of the page to a request of the API. A time
+// in the URL has no time zone, so the time zone of the person applies.
 func (v *visit) listQuery(filters ...string) url.Values {
 	query := url.Values{"limit": {"50"}}
 	for _, name := range append(filters, "starting_after") {

@@ -53,7 +53,7 @@ type membersData struct {
 	gateway.Page[member]
 	Roles   []string
 	Last    string           // the id of the last member, if there are more
-	Pending []sentInvitation // not accepted yet
+	Pending []sentInvitation // the invitations that are not accepted yet
 }
 
 // workspaceRoles are the roles of members, in the order from most to fewest permissions.

@@ -204,7 +204,7 @@ var (
 	errTooLarge = &gateway.Error{Status: http.StatusRequestEntityTooLarge, Code: "request_too_large"}
 )
 
-// uploadError converts an error of reading the form.
+// uploadError returns the refusal for an error that occurred while the form was read.
 func uploadError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return errTooLarge

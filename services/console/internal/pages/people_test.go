@@ -208,7 +208,7 @@ func TestAudit_SendsTheFiltersAndEscapesHTMLInValues(t *testing.T) {
 		wantEqual(t, tag, strings.Contains(w.Body.String(), tag), false)
 	}
 	wantBody(t, w, "Number opted out")
-	wantBody(t, w, `<span class="mono">`+workspaceID[:8]) // two people can have one name
+	wantBody(t, w, `<span class="mono">`+workspaceID[:8]) // the id, because two people can have the same name
 	wantBody(t, w, home+"/why?phone=%2B14155550101")
 	wantBody(t, w, "starting_after="+itemID)
 	query := s.sent("/v1/audit")[0].URL.Query()

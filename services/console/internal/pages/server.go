@@ -1,5 +1,5 @@
-// Package pages renders the pages of the console. Every page shows what the gateway permits to the
-// session of the person. The package stores nothing.
+// Package pages renders the pages of the console. A page shows only what the gateway returns for
+// the session of the person. The package stores nothing.
 package pages
 
 import (

@@ -90,8 +90,8 @@ func (c catalogue) textOr(prefix string, value any) string {
 	return strings.ReplaceAll(name, "_", " ")
 }
 
-// language returns the language of a request: the chosen one, or the first of Accept-Language that
-// the console has.
+// language returns the language of a request: the language that the person chose, or the first
+// language in Accept-Language that the console has.
 func (s *Server) language(r *http.Request) string {
 	known := s.templates.languages()
 	if chosen := valueOf(r, s.cookies.language); slices.Contains(known, chosen) {
