@@ -59,7 +59,7 @@ func (w *testStack) injectPlan(ctx context.Context, plan []Fault, report func(Fa
 	return done, err
 }
 
-// sleep returns false if ctx ended before the time had passed.
+// sleep waits for d. It returns false if ctx ends before d has passed.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -111,7 +111,8 @@ func disturbLink(proxy *kit.Proxy, f Fault) error {
 	return nil
 }
 
-// awaitProcess returns 0 if the process did not start in time.
+// awaitProcess returns the process id of the fault's target, or 0 if the process did not start in
+// time.
 func (w *testStack) awaitProcess(ctx context.Context, f Fault) (pid int) {
 	_ = kit.Until(ctx, 10*time.Second, f.Target+" is running", func() (bool, error) {
 		pids := w.currentStack().Processes()[f.Target]
@@ -123,7 +124,7 @@ func (w *testStack) awaitProcess(ctx context.Context, f Fault) (pid int) {
 	return pid
 }
 
-// stop also stops the children of a process, because the children of Postgres do the work.
+// stop stops a process and its children with SIGSTOP, because the children of Postgres do the work.
 func stop(pid int) (family []int) {
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
 	family = append(children(pid), pid)

@@ -27,7 +27,7 @@ const (
 
 type order struct {
 	tenant *tenant
-	// An order without an idempotency key is sent once.
+	// key is the idempotency key. An order without a key is sent only once.
 	name, key, to string
 	due           time.Time // the zero value means immediately
 
@@ -166,7 +166,7 @@ func (l *load) earlierOrder() *order {
 	return nil
 }
 
-// sendOnce counts the status of the response. Status 0 means no response.
+// sendOnce sends a request once and counts the status of the response. Status 0 means no response.
 func (l *load) sendOnce(ctx context.Context, operation string, client *kit.Client, method, path string,
 	body any) (status int, answer []byte) {
 	status, answer, err := client.Do(ctx, method, path, body)

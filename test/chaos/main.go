@@ -54,7 +54,8 @@ func fullField(replicas int) Field {
 	}
 }
 
-// overSIP uses one replica of each service, because only one process can open the SIP port.
+// overSIP changes the settings so that calls use SIP trunks. Each service has only one replica,
+// because only one process can open the SIP port.
 func (set *settings) overSIP() {
 	simulated := func(name string) bool { return strings.HasSuffix(name, carrier) }
 	set.sip, set.replicas, set.field.Replicas = true, 1, 1

@@ -35,7 +35,8 @@ func stack(t *testing.T) *site {
 	return shared.Get(t)
 }
 
-// begin starts a stack. For quick trials, RINGFENCE_RUNNING names the folder of a running one.
+// begin starts a stack. For quick trials, RINGFENCE_RUNNING names the folder of a running stack,
+// which begin then uses.
 func begin() (*site, error) {
 	if home := os.Getenv("RINGFENCE_RUNNING"); home != "" {
 		s := &site{home: home, bin: os.Getenv("RINGFENCE_BIN")}

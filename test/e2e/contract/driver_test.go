@@ -195,7 +195,7 @@ func (a answer) ids() []string {
 	return ids
 }
 
-// runParallel runs ask for every client at the same time, and returns the results.
+// runParallel runs do for every client at the same time, and returns the results.
 func runParallel[T any](clients []*client, do func(i int, c *client) T) []T {
 	answers, gate := make([]T, len(clients)), make(chan struct{})
 	var all sync.WaitGroup

@@ -64,8 +64,8 @@ type probe struct {
 
 func (p probe) title() string { return p.operation + ", " + p.name }
 
-// sendProbe replaces the parts of the response that differ each time, so that two responses can be
-// compared.
+// sendProbe sends the probe. In the response it replaces the parts that differ each time, so that
+// two responses can be compared.
 func (p probe) sendProbe(t *testing.T, c *client, base, agent, value string) answer {
 	t.Helper()
 	method, _, _ := strings.Cut(p.operation, " ")

@@ -119,8 +119,8 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 				signed = signature(secret, stamp, row.body)
 			}
 			status, responseBody, err = posted(t, sender, url, delivery, signed, row.body)
-			// If the webhook arrived too late, its time was no longer too far in the future. Send
-			// the webhook again.
+			// A delayed webhook can arrive when its time is no longer too far in the future. Then
+			// send the webhook again.
 			if row.name != future || stamp-time.Now().Unix() > bound {
 				break
 			}

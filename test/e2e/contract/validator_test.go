@@ -109,7 +109,7 @@ func (d *Document) findOperation(method string, address *url.URL) (found operati
 	}
 	for path, item := range d.spec.Paths.Map() {
 		values, ok := match(path, address.EscapedPath())
-		// of two paths that match, the path with fewer parameters is used
+		// if two paths match, use the path with fewer parameters
 		if ok && (found.item == nil || len(values) < len(found.values)) {
 			found = operation{item.GetOperation(knownMethod(method)), path, item, values}
 		}

@@ -24,7 +24,7 @@ func (s *stack) consoleURL() string {
 	return fmt.Sprintf("http://localhost:%d", s.listenerPort(consoleService))
 }
 
-// consoles returns the replicas of the console. It has no database and no keys.
+// consoles returns the replicas of the console. The console has no database and no keys.
 func (s *stack) consoles() (specs []Spec) {
 	for replica := 1; replica <= s.replicas; replica++ {
 		name := console

@@ -31,8 +31,8 @@ const (
 	trunkLevel     = "trunk"
 )
 
-// scopeChoice is something that can be paused. Value is the value of the form field: the level, and
-// the ids after colons.
+// scopeChoice is one choice of the form: all dialing, a workspace, an agent or a trunk. Value is
+// the value of the form field: the level and the ids, separated by colons.
 type scopeChoice struct {
 	Level, Value, Name string
 }
@@ -57,8 +57,8 @@ type pauseForm struct {
 	Word string
 }
 
-// dialingPath returns the path that sets the state of a scope of the form. It returns false for a
-// scope that is not valid.
+// dialingPath returns the path of the API that pauses or resumes a scope of the form. It returns
+// false for a scope that is not valid.
 func (v *visit) dialingPath(scope string) (string, bool) {
 	level, rest, _ := strings.Cut(scope, ":")
 	var ids []string

@@ -147,7 +147,7 @@ func (p *pageData) element(t time.Time, text string, relative bool) template.HTM
 	)
 }
 
-// date returns the day in the form of the language. The year is left out if it is the present one.
+// date returns the date in the format of the language. It leaves out the current year.
 func (p *pageData) date(t time.Time) string {
 	texts := p.visit.server.templates
 	month := texts.text(p.Language, "month."+strconv.Itoa(int(t.Month())))

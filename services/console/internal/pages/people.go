@@ -160,7 +160,8 @@ func recoverPerson(v *visit) (view, error) {
 		data: v.linkOf(made, page, "people.recovery.lead")}, err
 }
 
-// removeOperator removes the operator role from a person whose name was typed.
+// removeOperator removes the operator role from a person. The user must type the person's name as a
+// confirmation.
 func removeOperator(v *visit) (view, error) {
 	page, path, err := v.personPage()
 	if err != nil {

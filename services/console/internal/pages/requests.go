@@ -65,7 +65,7 @@ type placeCallData struct {
 	To      string
 	AgentID string
 	At      string // the value of the form field
-	// Key makes a repeated submission of the form place one call only.
+	// Key is the idempotency key of the form: a form that is submitted twice places only one call.
 	Key     string
 	Preview *openapi.DecisionPreview
 	Error   *gateway.Error

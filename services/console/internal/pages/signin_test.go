@@ -120,7 +120,7 @@ func TestReason_EndsWithTheSession(t *testing.T) {
 	if got := cookieOf(answer, "__Host-rf-reason"); got.MaxAge >= 0 {
 		t.Errorf("cookie after a sign-in = %v, want it removed", got)
 	}
-	// The cookie of the old session's reason has no effect with another session.
+	// The cookie that contains the reason has no effect with another session.
 	next := s.request("GET", "/w/"+workspaceID+"/calls", nil)
 	next.Header.Del("Cookie")
 	next.AddCookie(&http.Cookie{Name: "__Host-rf", Value: "rfs_next"})

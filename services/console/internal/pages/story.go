@@ -41,7 +41,7 @@ type storyData struct {
 	AnsweredAt time.Time
 }
 
-// showCall shows a call with the story of its request.
+// showCall shows a call with the timeline of its request.
 func showCall(v *visit) (view, error) {
 	id, err := uuid.Parse(v.r.PathValue("call"))
 	if err != nil {
@@ -231,7 +231,7 @@ func playRecording(v *visit) (view, error) {
 	return view{written: true}, nil
 }
 
-// storyEntry is one sentence of the story of a call request.
+// storyEntry is one sentence, which the page shows for an entry in the timeline of a call request.
 type storyEntry struct {
 	At   openapi.Timestamp
 	Icon string

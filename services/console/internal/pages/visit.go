@@ -286,7 +286,8 @@ func (v *visit) failure(err error) view {
 	return view{template: "failure", title: data.Key + ".title", data: data, status: status}
 }
 
-// expired sends a person without a session to the sign-in, and from there back to the page.
+// expired redirects a person without a session to the sign-in page. After the sign-in, the person
+// returns to this page.
 func (v *visit) expired() view {
 	target := "/sign-in"
 	if next := v.returnPath(); next != "/" {
