@@ -85,7 +85,7 @@ func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	}
 }
 
-// pause waits for a random time, so that the next kill interrupts the work at a random point.
+// pause waits for d. With a random d, the next kill interrupts the work at a random point.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {

@@ -80,8 +80,8 @@ func TestKilling_KilledDispatcherLosesNoEvent(t *testing.T) {
 		if judgeRepeats(t, came, c.secret, killed); len(came) == 1 {
 			continue
 		}
-		// A result that the history shows is stored. Only an attempt without a stored result may be
-		// repeated.
+		// The history of a delivery contains stored results only. An attempt without a stored
+		// result may be repeated.
 		d := c.delivery(t, ev.id)
 		if len(d.History) != 1 {
 			t.Fatalf("length of d.History = %v, want %v", len(d.History), 1)
@@ -133,8 +133,8 @@ func (c *customer) settled(t *testing.T) map[string]bool {
 	return known
 }
 
-// answeredBetween returns the requests that began after the time after and had a response before
-// the time before.
+// answeredBetween returns the requests that began and had a response between the times after and
+// before.
 func (b *book) answeredBetween(after, before time.Time) []request {
 	return slices.DeleteFunc(b.all(), func(r request) bool {
 		whole := !r.cut && !r.ended.IsZero()
