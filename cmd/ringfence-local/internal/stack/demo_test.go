@@ -43,8 +43,8 @@ func TestOperator_RepeatsARequestUntilTheDialerHasTheAgent(t *testing.T) {
 	}
 }
 
-// TestEnsureItem_DoesNotRepeatAStoredPOST covers a service that stores the item and responds with 503,
-// because the setting was not confirmed in time (docs/reference/api/operator-api.md).
+// TestEnsureItem_DoesNotRepeatAStoredPOST covers a service that stores the item and responds with
+// 503, because the setting was not confirmed in time (docs/reference/api/operator-api.md).
 func TestEnsureItem_DoesNotRepeatAStoredPOST(t *testing.T) {
 	t.Parallel()
 	var posted atomic.Int64
