@@ -165,7 +165,8 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 // name.
 func (j *Journal) Feed() string { return j.feed }
 
-// Grown returns a channel that is closed as soon as the journal has an entry with a higher number.
+// Grown returns a channel that is closed as soon as the journal has an entry after the entry with
+// the given number.
 func (j *Journal) Grown(number int64) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -177,7 +178,8 @@ func (j *Journal) Grown(number int64) <-chan struct{} {
 	return j.grown
 }
 
-// Read passes the entries with a higher number to yield, in order, until yield returns false.
+// Read passes the entries after the entry with the given number to yield, in order, until yield
+// returns false.
 func (j *Journal) Read(number int64, yield func(Entry) bool) error {
 	number = max(number, 0)
 	j.mu.Lock()

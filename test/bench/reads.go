@@ -29,8 +29,8 @@ const (
 	warmUp, enough = 10, 400
 )
 
-// history is a workspace with calls, each with its call request. In the tables, the rows of the two
-// histories are mixed in the order of time. The workspace has one contact for every five calls.
+// history is a workspace with calls, each with its call request. The rows of both histories are in
+// the same tables, in the order of time. The workspace has one contact for every five calls.
 type history struct {
 	*kit.Workspace
 	workspace uuid.UUID

@@ -84,9 +84,8 @@ func (h *WebhookStack) completedBody() []byte {
 	return h.templates[len(h.templates)-1].event().GetBody()
 }
 
-// answersAfter is the number of calls that ring before the first call is answered, and
-// completesAfter before the first call ends. So the events of one call are never next to each
-// other.
+// A call is answered when answersAfter later calls have begun, and it ends when completesAfter
+// later calls have begun. So the events of one call are never next to each other.
 const (
 	answersAfter   = 20
 	completesAfter = 60

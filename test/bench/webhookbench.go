@@ -56,7 +56,7 @@ type WebhookStack struct {
 	private, broker string
 	postmaster      string
 	templates       []template
-	// backlog is the rate that Deliveries measured, or zero before Deliveries.
+	// backlog is the rate that the function Deliveries measured, or 0 before Deliveries runs.
 	backlog float64
 	serial  atomic.Int64
 }

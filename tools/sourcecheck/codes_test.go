@@ -27,10 +27,12 @@ var undescribedCodes = []string{
 // the code in the file of that function.
 var forwardingFiles = []string{
 	"libs/apierr/apierr.go",
-	// returns the error of the pre-check of contacts-compliance
+	// this file returns the error of the pre-check of contacts-compliance
 	"services/calls/internal/callrequests/gates.go",
-	"services/contacts-compliance/internal/checks/pre_check.go", // returns the result of the compliance checks
-	"services/gateway/internal/proxy/owner_request.go",          // returns the error of the service that owns the route
+	// this file returns the result of the compliance checks
+	"services/contacts-compliance/internal/checks/pre_check.go",
+	// this file returns the error of the service that owns the route
+	"services/gateway/internal/proxy/owner_request.go",
 }
 
 func TestErrorCodes_EqualTheExamplesOfTheAPIDescription(t *testing.T) {
