@@ -32,7 +32,7 @@ var withoutProbe = map[string]string{
 // API that names an object of a workspace in its path, and for each query parameter that can.
 func TestIsolation_OperatorProbesCoverEveryOperation(t *testing.T) {
 	tried := map[string]bool{}
-	for _, p := range allOperatorProbes(&stranger{tenant: &tenant{}}) {
+	for _, p := range allOperatorProbes(&otherWorkspace{tenant: &tenant{}}) {
 		tried[p.operation] = true
 		tried[p.operation+", "+strings.Replace(p.name, "cursor", "starting_after", 1)] = true
 	}
@@ -104,12 +104,12 @@ func operatorProbesNeeded(t *testing.T) []string {
 }
 
 // allOperatorProbes returns reads and changes. Later probes delete objects that earlier probes use.
-func allOperatorProbes(s *stranger) []probe {
+func allOperatorProbes(s *otherWorkspace) []probe {
 	all := append(callReads(s), hookReads(s)...)
 	return append(append(all, hookChanges(s)...), operatorProbes(s)...)
 }
 
-func callReads(s *stranger) []probe {
+func callReads(s *otherWorkspace) []probe {
 	const calls, requests = "/calls", "/call-requests"
 	return []probe{
 		{"GET " + calls, "cursor", calls + "?starting_after={x}", "", "", s.call, unknownID()},
@@ -118,11 +118,11 @@ func callReads(s *stranger) []probe {
 		{"GET " + calls, "to", calls + "?to={x}", "", "", s.number, number(1)},
 		{"GET " + calls, "outcome", calls + "?outcome={x}", "", "", s.outcome, "never"},
 		{"GET " + calls, "call_request_id", calls + "?call_request_id={x}", "", "", s.dialed, unknownID()},
-		{"GET " + calls, "external_ref", calls + "?external_ref={x}", "", "", strangeRef, "a reference of nobody"},
+		{"GET " + calls, "external_ref", calls + "?external_ref={x}", "", "", otherRef, "a reference of nobody"},
 		{"GET " + calls + "/{call_id}", "id", calls + "/{x}", "", "", s.call, unknownID()},
 		{"GET " + requests, "cursor", requests + "?starting_after={x}", "", "", s.request, unknownID()},
 		{"GET " + requests, "to", requests + "?to={x}", "", "", s.requested, number(1)},
-		{"GET " + requests, "external_ref", requests + "?external_ref={x}", "", "", strangeRef, "a reference of nobody"},
+		{"GET " + requests, "external_ref", requests + "?external_ref={x}", "", "", otherRef, "a reference of nobody"},
 		{"GET " + requests + "/{call_request_id}", "id", requests + "/{x}", "", "", s.request, unknownID()},
 		{"GET " + requests + "/{call_request_id}/timeline", "id", requests + "/{x}/timeline", "", "", s.request, unknownID()},
 		{"GET /attempts", "of", "/attempts?of={x}", "", "", s.call, unknownID()},
@@ -135,7 +135,7 @@ func callReads(s *stranger) []probe {
 	}
 }
 
-func hookReads(s *stranger) []probe {
+func hookReads(s *otherWorkspace) []probe {
 	const hooks, one = "/webhook-subscriptions", "/webhook-subscriptions/{subscription_id}"
 	list := hooks + "/" + s.subscription + "/deliveries"
 	return []probe{
@@ -148,7 +148,7 @@ func hookReads(s *stranger) []probe {
 }
 
 // hookChanges uses the subscription s.spare, because the customer's probes delete s.subscription.
-func hookChanges(s *stranger) []probe {
+func hookChanges(s *otherWorkspace) []probe {
 	const hooks, one = "/webhook-subscriptions", "/webhook-subscriptions/{subscription_id}"
 	const since = `{"since":"2026-01-01T00:00:00Z"}`
 	const failed = `{"status":"failed","since":"2026-01-01T00:00:00Z"}`

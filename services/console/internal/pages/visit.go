@@ -124,7 +124,7 @@ type pageLayout struct {
 
 // readPauses reads the pauses that the page shows: all pauses for an operator, and the pause of the
 // workspace for a member.
-func (f *frame) readPauses(v *visit) {
+func (l *pageLayout) readPauses(v *visit) {
 	if v.r.Method != http.MethodGet || v.changedCalls() != nil {
 		return
 	}
