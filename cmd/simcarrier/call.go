@@ -111,8 +111,8 @@ var httpClient = &http.Client{Transport: &http.Transport{
 }}
 
 // send decodes the response into the value into, unless it is nil. A status of 300 or more is an
-// error. If the API cannot be reached, send repeats the request until dialWindow ends. A failed dial
-// has sent nothing, so no request is sent twice.
+// error. If the API cannot be reached, send repeats the request until dialWindow ends. A failed
+// dial has sent nothing, so no request is sent twice.
 func (c apiClient) send(ctx context.Context, method, path, body string, into any) error {
 	giveUp := time.Now().Add(c.dialWindow)
 	for {
