@@ -126,6 +126,7 @@ func TestAgent_ChangeOfAnotherPersonIsShown(t *testing.T) {
 	b.admin(t, "POST", "/workspaces/{workspace}/agents", settings, 201, &made)
 	agent := b.path("/workspaces/{workspace}/agents/" + made.ID)
 	t.Cleanup(func() { b.admin(t, "DELETE", agent, nil, 200, nil) })
+	b.visit(t, "/")
 	for language, want := range map[string]string{"en": "Someone changed this in the meantime.",
 		"de": "Jemand hat dies inzwischen geändert."} {
 		b.speak(t, language)
