@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -49,11 +50,18 @@ func measureAuditedReads(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
+	features := map[string]any{"features": map[string]any{"transcripts": true}}
+	if err := w.Admin.Into(ctx, http.MethodPatch, "/admin/v1/workspaces/"+w.ID, features, http.StatusOK, nil); err != nil {
+		return err
+	}
 	with, without, size, err := auditedAndPlainCall(ctx, db, w)
 	if err != nil {
 		return err
 	}
-	reads := 1 // auditedAndPlainCall has read each call once
+	reads, err := auditEntries(ctx, db, w, with) // auditedAndPlainCall has read the call
+	if err != nil {
+		return err
+	}
 	var audited, plain loopResult
 	for round := range auditRounds + 1 {
 		withEntry, err := closedLoop(ctx, auditClients, b.each/auditRounds, readsCall(w, with))
@@ -70,8 +78,10 @@ func measureAuditedReads(ctx context.Context, b *bench) error {
 			plain.add(withoutEntry, auditRounds)
 		}
 	}
-	if err := checkAuditEntries(ctx, db, w, map[string]int{with: reads, without: 0}); err != nil {
-		return err
+	for call, want := range map[string]int{with: reads, without: 0} {
+		if got, err := auditEntries(ctx, db, w, call); err != nil || got != want {
+			return fmt.Errorf("audit entries of call %s = %d, want %d: %w", call, got, want, err)
+		}
 	}
 	ratio := float64(probe.Quantile(audited.took, 0.5)) / float64(probe.Quantile(plain.took, 0.5))
 	fmt.Printf("  with an audit entry      %8.0f reads/s  %s\n", audited.perSecond, probe.Spread(audited.took))
@@ -92,11 +102,16 @@ func auditedAndPlainCall(ctx context.Context, db *pgx.Conn, w *kit.Workspace) (w
 		if err != nil {
 			return "", 0, fmt.Errorf("insert a call: %w", err)
 		}
-		status, body, err := w.API.Do(ctx, http.MethodGet, "/v1/calls/"+id, nil)
-		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("GET of a call: %d %s", status, body)
-		}
-		return id, len(body), err
+		// the service receives a moment later that the workspace shows transcripts
+		err = kit.Until(ctx, 10*time.Second, "the call has a transcript", func() (bool, error) {
+			status, body, err := w.API.Do(ctx, http.MethodGet, "/v1/calls/"+id, nil)
+			if err == nil && status != http.StatusOK {
+				err = fmt.Errorf("GET of a call: %d %s", status, body)
+			}
+			size = len(body)
+			return bytes.Contains(body, []byte(`"turns"`)), err
+		})
+		return id, size, err
 	}
 	turn := `{"role":"agent","text":"I am calling about the offer from last week. Do you have a minute?","at":"%s"}`
 	turns := make([]string, auditTurns)
@@ -135,17 +150,8 @@ func (l *loopResult) add(round loopResult, rounds float64) {
 	l.perSecond += round.perSecond / rounds
 }
 
-// checkAuditEntries returns an error unless each call has the wanted number of audit entries.
-func checkAuditEntries(ctx context.Context, db *pgx.Conn, w *kit.Workspace, want map[string]int) error {
-	for call, entries := range want {
-		var got int
-		err := db.QueryRow(ctx, countReads, pgx.NamedArgs{"workspace": w.ID, "call": call}).Scan(&got)
-		if err != nil {
-			return fmt.Errorf("count the audit entries: %w", err)
-		}
-		if got != entries {
-			return fmt.Errorf("audit entries of call %s = %d, want %d", call, got, entries)
-		}
-	}
-	return nil
+// auditEntries returns the number of audit entries of a call.
+func auditEntries(ctx context.Context, db *pgx.Conn, w *kit.Workspace, call string) (n int, err error) {
+	err = db.QueryRow(ctx, countReads, pgx.NamedArgs{"workspace": w.ID, "call": call}).Scan(&n)
+	return n, err
 }
