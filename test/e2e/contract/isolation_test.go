@@ -118,6 +118,8 @@ type otherWorkspace struct {
 	requested, erased string
 	// spare is another subscription, with the delivery spareDelivery.
 	spare, spareDelivery string
+	// attempt is the newer of two attempts of the call.
+	attempt string
 }
 
 const (
@@ -146,6 +148,15 @@ func newOtherWorkspace(t *testing.T) *otherWorkspace {
 		s.outcome = call.text("outcome")
 		return call.text("credits_charged") != "" && s.outcome != ""
 	})
+	// Only a call over a trunk has attempts, and the calls of this stack are simulated.
+	const insertAttempt = `INSERT INTO dialer.sip_attempts (attempt_id, call_id, trunk_id, trunk, sip_call_id)
+		VALUES ($1, $2, gen_random_uuid(), 'a trunk of theirs', 'a Call-ID of theirs')`
+	for range 2 {
+		s.attempt = unknownID()
+		if _, err := database(t).Exec(t.Context(), insertAttempt, s.attempt, s.call); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, to := range []string{s.optedOut, s.optedOutToo} {
 		s.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to})
 	}

@@ -25,7 +25,6 @@ var identifying = []string{
 // withoutProbe contains the operations and parameters that need no probe, with the reason.
 var withoutProbe = map[string]string{
 	"PUT /contacts/{phone_e164}/consent": "it writes a record of the caller's workspace about any number",
-	"GET /attempts, starting_after":      "the cursor is an attempt of the object of the parameter of, which has a probe",
 }
 
 // TestIsolation_OperatorProbesCoverEveryOperation requires a probe for each operation of the operator
@@ -126,6 +125,7 @@ func callReads(s *otherWorkspace) []probe {
 		{"GET " + requests + "/{call_request_id}", "id", requests + "/{x}", "", "", s.request, unknownID()},
 		{"GET " + requests + "/{call_request_id}/timeline", "id", requests + "/{x}/timeline", "", "", s.request, unknownID()},
 		{"GET /attempts", "of", "/attempts?of={x}", "", "", s.call, unknownID()},
+		{"GET /attempts", "cursor", "/attempts?of=" + s.call + "&starting_after={x}", "", "", s.attempt, unknownID()},
 		{"GET /agent-keys/{agent_id}", "id", "/agent-keys/{x}", "", "", s.agent, unknownID()},
 		{"GET /decisions", "phone", "/decisions?phone={x}", "", "", s.requested, number(1)},
 		{"GET /decisions", "call_request_id", "/decisions?call_request_id={x}", "", "", s.request, unknownID()},
