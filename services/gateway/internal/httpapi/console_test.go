@@ -586,6 +586,9 @@ func TestConsole_SignOutIsEffectiveOnEveryReplica(t *testing.T) {
 	wantAnswer(t, "operator", on2(third), http.StatusUnauthorized, "invalid_session")
 }
 
+// maxRevocation is the longest time after which a revoked session or key can still be used.
+const maxRevocation = 5 * time.Second
+
 func TestConsole_RevocationClosesOpenStreams(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
@@ -625,6 +628,7 @@ func TestConsole_RevocationClosesOpenStreams(t *testing.T) {
 				t.Fatalf("first line = %q, error = %v", line, err)
 			}
 			r.exec(change, personID)
+			revokedAt := time.Now()
 			closed := make(chan error, 1)
 			go func() {
 				_, err := reader.ReadString('\n')
@@ -634,6 +638,9 @@ func TestConsole_RevocationClosesOpenStreams(t *testing.T) {
 			case err := <-closed:
 				if err == nil {
 					t.Error("the stream continued after the revocation")
+				}
+				if took := time.Since(revokedAt); took > maxRevocation {
+					t.Errorf("the stream ended %s after the revocation, want at most %s", took, maxRevocation)
 				}
 			// The timeout only ends a hang. The session is checked every 2 s.
 			case <-time.After(time.Minute):

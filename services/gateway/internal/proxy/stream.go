@@ -17,13 +17,14 @@ const (
 	// streamWriteTimeout is the maximum duration of one write to the client. A client that reads
 	// more slowly is disconnected and can resume.
 	streamWriteTimeout = 10 * time.Second
-	// recheckInterval is the time between two calls of recheck.
-	recheckInterval = 5 * time.Second
+	// recheckInterval is the time between two calls of recheck. A stream must end within 5 s after
+	// its key is revoked.
+	recheckInterval = 3 * time.Second
 )
 
 // Stream forwards a response that has no end: it writes and flushes each piece when the piece
 // arrives. The response ends when the client disconnects or reads too slowly, when the service ends
-// it, when recheck returns an error, or when the server closes. recheck is called every 5 s.
+// it, when recheck returns an error, or when the server closes. recheck is called every 3 s.
 //
 // observe receives the response before the client does. It can be nil.
 func (p *Upstreams) Stream(
