@@ -158,10 +158,11 @@ test-containers: sandbox $(STANDINS) ## build the images and run docker-compose.
 test-cluster: sandbox $(CLUSTER) $(TOOLS)/helm ## install the charts in a Kubernetes cluster and upgrade them under load (as root on Debian)
 	@$(SANDBOX) -test.v -test.timeout 60m -test.run '^Test(Images_Contain|Cluster_)'
 
-# Tests of stores, outbox and inbox through PgBouncer in transaction mode, with three server connections a test.
+# Tests of stores, outbox, inbox and event streams through PgBouncer in transaction mode, with three server connections a test.
 pooler: build peers
 	@RINGFENCE_TEST_POOLER=transaction $(BIN)/ringfence-local with-postgres -- go test -p 2 -count=1 -skip '$(PASTPOOLER)$(if $(LARGE),,|$(POOLER_MANY_ROWS))' \
-	   ./libs/pg/... ./libs/outbox/... ./libs/inbox/... $(foreach s,$(STORES),./services/$(s)/internal/store/...)
+	   ./libs/pg/... ./libs/outbox/... ./libs/inbox/... $(foreach s,$(STORES),./services/$(s)/internal/store/...) \
+	   ./services/webhook-dispatcher/internal/eventstream
 
 # Runs the stack with a real Prometheus: every panel has data, and faults fire and resolve their alerts.
 observe: build peers
