@@ -123,6 +123,29 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 	}
 }
 
+// subscribeToRecordings returns a function that counts the signed deliveries of call.recording_ready
+// of a call.
+func subscribeToRecordings(t *testing.T, w *kit.Workspace, hooks *kit.Receiver) func(callID string) int {
+	t.Helper()
+	path := w.ID + "/recordings"
+	var made struct {
+		Secret string `json:"signing_secret"`
+	}
+	body := map[string]any{"name": "recordings", "url": hooks.URL + "/" + path, "events": []string{"call.recording_ready"}}
+	if err := w.API.Into(t.Context(), "POST", "/v1/webhook-subscriptions", body, 201, &made); err != nil {
+		t.Fatal(err)
+	}
+	hooks.SetSecret("/"+path, made.Secret)
+	return func(callID string) (n int) {
+		for _, d := range hooks.Deliveries(path) {
+			if d.Signed && d.Type == "call.recording_ready" && d.CallID == callID {
+				n++
+			}
+		}
+		return n
+	}
+}
+
 // TestRecording_IsAnnouncedStoredAndErased records calls over a SIP trunk and stores them in an S3
 // server that verifies signatures. It kills a dialer during one call, and at the end erases the
 // person's data.
@@ -130,7 +153,7 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, kit.Respond("180 Ringing"), `<pause milliseconds="200"/>`, kit.Answer(), kit.ExpectBye(), kit.Over()))
 	s3, spool := testkit.New(), t.TempDir()
 	defer s3.Close()
-	s, w, _ := overSIP(t, []*kit.Sipp{far}, "RECORDINGS_SPOOL_DIR="+spool, "INSTANCE_LEASE=2s",
+	s, w, hooks := overSIP(t, []*kit.Sipp{far}, "RECORDINGS_SPOOL_DIR="+spool, "INSTANCE_LEASE=2s",
 		"RECORDINGS_S3_URL="+s3.URL, "RECORDINGS_S3_REGION="+testkit.Region, "RECORDINGS_S3_BUCKET="+testkit.Bucket, "RECORDINGS_S3_ACCESS_KEY="+testkit.AccessKey, "RECORDINGS_S3_SECRET_KEY="+testkit.SecretKey)
 	admin := func(method, path string, body any, status int) {
 		t.Helper()
@@ -142,6 +165,7 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 	agent := "workspaces/" + w.ID + "/agents/" + w.AgentID
 	admin("PATCH", agent, map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": 1500, "end_after_millis": 2500, "speaks": true}}, 200)
 
+	announced := subscribeToRecordings(t, w, hooks)
 	var id string
 	var call kept
 	until(t, "the dialer has applied the setting", func() bool { // this takes up to 5 s
@@ -151,6 +175,7 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 	until(t, "the call has a recording", func() bool {
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+id, nil, 200, &call) == nil && call.RecordingURL != ""
 	})
+	until(t, "call.recording_ready arrives", func() bool { return announced(id) == 1 })
 	// The tone is 1.5 s long. The notice was spoken in the half second before the tone.
 	call.mustSound(t, 1200*time.Millisecond, 1520*time.Millisecond)
 	var link struct {
@@ -182,6 +207,7 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 		s.KillOne("dialer", 0)
 	})
 	cut.mustSound(t, 800*time.Millisecond, 20*time.Second)
+	until(t, "call.recording_ready of the second call arrives", func() bool { return announced(cutID) == 1 })
 
 	p := &erased{w: w, to: number(202)}
 	done := carriedOut(t, w, p.erase(t))

@@ -77,6 +77,19 @@ func TestInbound_IsStoredDeliveredAndNotCharged(t *testing.T) {
 					t.Errorf("%s = %q, want %q", name, got, want)
 				}
 			}
+			request, present := call.members()["call_request_id"]
+			if !present || request != nil {
+				t.Errorf("call_request_id = %v, present %t, want null", request, present)
+			}
+			for _, d := range hears() {
+				if d.CallID != id {
+					continue
+				}
+				request, present := dataOf(t, []kit.Delivery{d}, d.Type)["call_request_id"]
+				if !present || request != nil {
+					t.Errorf("call_request_id of %s = %v, present %t, want null", d.Type, request, present)
+				}
+			}
 			timings := call.members()["timings"].(map[string]any)
 			if timings["queued_at"] != nil {
 				t.Errorf("queued_at = %v, want nil", timings["queued_at"])

@@ -101,6 +101,92 @@ func TestOptIn_OnlySubscriptionsThatListTheTypeReceiveIt(t *testing.T) {
 	sharedstack.Equal(t, "status of the request with a call", busy.text("status"), "completed")
 }
 
+// The test sets the due time, because a request can wait for a day.
+func TestOptIn_RequestThatWaitedTooLongFails(t *testing.T) {
+	w := workspace(t)
+	w.topUp(t, "10")
+	_, listed := w.subscribeTo(t, "listed", optInEvents()...)
+	id := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", ahead())).text("id")
+	const age = `UPDATE dialer.dial_queue SET due_at = now() - interval '25 hours'
+		WHERE call_request_id = $1 AND state = 'queued'`
+	db := database(t)
+	until(t, "the call request is in the queue", func() bool {
+		aged, err := db.Exec(t.Context(), age, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return aged.RowsAffected() == 1
+	})
+	request := w.ended(t, id)
+	sharedstack.Equal(t, "status", request.text("status"), "failed")
+	sharedstack.Equal(t, "error_code", request.text("error_code"), "queue_expired")
+	until(t, "call_request.failed arrives", func() bool { return len(listed()) == 1 })
+	if diff := cmp.Diff(request.members(), dataOf(t, listed(), "call_request.failed")); diff != "" {
+		t.Errorf("data of call_request.failed differs from GET (-get +event):\n%s", diff)
+	}
+	sharedstack.Equal(t, "sequence", listed()[0].Sequence, 1)
+}
+
+// holdAnalyses makes the dialer's outbox put the events with a transcript of a workspace into a
+// table.
+const holdAnalyses = `
+CREATE TABLE dialer.held_analyses (LIKE dialer.outbox);
+CREATE FUNCTION dialer.hold_analysis() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+	INSERT INTO dialer.held_analyses SELECT NEW.*;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER hold_analyses BEFORE INSERT ON dialer.outbox FOR EACH ROW
+	WHEN (NEW.headers->>'ce_workspaceid' = '%s' AND position('"turns"'::bytea IN NEW.payload) > 0)
+	EXECUTE FUNCTION dialer.hold_analysis()`
+
+const releaseAnalyses = `
+DROP TRIGGER IF EXISTS hold_analyses ON dialer.outbox;
+DROP FUNCTION IF EXISTS dialer.hold_analysis;
+INSERT INTO dialer.outbox (event_id, topic, key, headers, payload)
+	SELECT event_id, topic, key, headers, payload FROM dialer.held_analyses;
+DROP TABLE dialer.held_analyses`
+
+// The test delays the event of the analysis until call.completed was published without it.
+func TestOptIn_LateAnalysisIsAnnounced(t *testing.T) {
+	w := workspace(t, set{"features": set{"transcripts": true}})
+	w.topUp(t, "10")
+	_, listed := w.subscribeTo(t, "listed", "call.completed", "call.analyzed")
+	db := database(t)
+	execute := func(sql string) {
+		t.Helper()
+		if _, err := db.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute(fmt.Sprintf(holdAnalyses, w.id))
+	released := false
+	defer func() {
+		if !released {
+			execute(releaseAnalyses)
+		}
+	}()
+	call := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id")).text("call_id")
+	until(t, "call.completed arrives", func() bool { return len(listed()) == 1 })
+	completed := dataOf(t, listed(), "call.completed")
+	sharedstack.Equal(t, "summary of call.completed", completed["summary"], nil)
+	execute(releaseAnalyses)
+	released = true
+	until(t, "call.analyzed arrives", func() bool { return len(listed()) == 2 })
+	analyzed := dataOf(t, listed(), "call.analyzed")
+	if analyzed["summary"] == nil || analyzed["transcript"] == nil {
+		t.Errorf("call.analyzed = %v, want a summary and a transcript", analyzed)
+	}
+	var read map[string]any // with the types of the event's values
+	got := w.read.want(t, 200, "GET", "/v1/calls/"+call, nil)
+	if err := json.Unmarshal([]byte(got.body), &read); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(read, analyzed); diff != "" {
+		t.Errorf("data of call.analyzed differs from GET (-get +event):\n%s", diff)
+	}
+	sharedstack.Equal(t, "sequence", listed()[1].Sequence, listed()[0].Sequence+1)
+}
+
 func TestOptIn_LowBalanceIsSentOncePerCrossing(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
