@@ -37,7 +37,8 @@ func main() { app.Run(spec()) }
 
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
-		// one connection for the heartbeat of the process, and one for the heartbeat of its SIP legs
+		// one connection for the heartbeat of the process, and one for the heartbeat of its SIP
+		// legs
 		Name: serviceName, Migrations: store.Migrations, Heartbeats: 2, Check: Config.validate, Start: start,
 		Handlers: func(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 			st, err := openStore(cfg, rt.Pool)

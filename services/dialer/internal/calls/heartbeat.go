@@ -24,8 +24,8 @@ type Heartbeat struct {
 }
 
 // NewHeartbeat returns a heartbeat of this process. Other processes consider this process dead if
-// no heartbeat was stored for the duration lease. One connection of the store (store.On) must always
-// be free for this heartbeat, because a heartbeat that waits for a connection is late.
+// no heartbeat was stored for the duration lease. One connection of the store (store.On) must
+// always be free for this heartbeat, because a heartbeat that waits for a connection is late.
 func NewHeartbeat(st *store.Store, lease time.Duration) *Heartbeat {
 	return &Heartbeat{store: st, lease: lease, start: time.Now(), monitor: replicas.NewMonitor(lease)}
 }

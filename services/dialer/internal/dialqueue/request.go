@@ -69,8 +69,8 @@ type Found string
 
 // Waiting means that the request is in the queue, that the request or the call is in progress, or
 // that it ended less than MaxEndDelay ago. Lost means that the request had never arrived, or that
-// the database has lost the call. Over means that the request or the call had ended, but the service
-// `calls` did not receive the end.
+// the database has lost the call. Over means that the request or the call had ended, but the
+// service `calls` did not receive the end.
 const (
 	Waiting Found = "waiting"
 	Lost    Found = "lost"

@@ -46,8 +46,8 @@ WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND va
 // the data that its agent needs until the call ends. EraseRequest can be repeated, and it ignores
 // an unknown request.
 //
-// On a database server that is not reconciled, EraseRequest returns ErrServerChanged. A request that
-// is queued on such a server can have a live call, which the reconciliation inserts again.
+// On a database server that is not reconciled, EraseRequest returns ErrServerChanged. A request
+// that is queued on such a server can have a live call, which the reconciliation inserts again.
 func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Erasure) error {
 	if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {
 		return fmt.Errorf("erase request %s: %w", id, err)

@@ -225,8 +225,8 @@ type Settled struct {
 //
 // If the request has the state dialing because of an earlier call, and the attempt of that call is
 // over, the call of the intent replaces the earlier call. withdrawn contains the calls of these
-// requests whose intents are withdrawn. Any other request that is not queued stays unchanged. If the
-// call of such an intent is live, its process hangs it up.
+// requests whose intents are withdrawn. Any other request that is not queued stays unchanged. If
+// the call of such an intent is live, its process hangs it up.
 //
 // SettleIntents changes nothing in two cases. It returns ErrServerChanged if the database server
 // has another identity. It returns ErrReconciled if the server is already reconciled, because the

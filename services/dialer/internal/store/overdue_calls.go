@@ -22,13 +22,13 @@ SELECT EXISTS (SELECT FROM dial_queue WHERE call_request_id = @call_request_id A
 // received no end of the call.
 //
 // If the call ended more than dialqueue.MaxEndDelay before reportedAt, EndOverdueCall publishes the
-// terminal event again. If the database does not have the call, EndOverdueCall publishes an end with
-// the cause unspecified. The call is then not charged. The database can lack a call after a
+// terminal event again. If the database does not have the call, EndOverdueCall publishes an end
+// with the cause unspecified. The call is then not charged. The database can lack a call after a
 // failover, if the process of the call also ended.
 //
-// EndOverdueCall changes nothing while the call, or the request of the call, is in progress. It also
-// changes nothing until the database server was reconciled and the processes had time to store their
-// calls again. The service `calls` then asks again.
+// EndOverdueCall changes nothing while the call, or the request of the call, is in progress. It
+// also changes nothing until the database server was reconciled and the processes had time to store
+// their calls again. The service `calls` then asks again.
 func (s *Store) EndOverdueCall(
 	ctx context.Context, tx pgx.Tx, reported callstate.Call, reportedAt time.Time,
 ) (dialqueue.Found, error) {

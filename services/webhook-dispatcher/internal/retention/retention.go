@@ -55,8 +55,8 @@ func (j *Job) Wake() {
 	}
 }
 
-// Run runs the job until ctx ends. The deletion of a large subscription takes minutes, so the bodies
-// of erased persons are deleted concurrently.
+// Run runs the job until ctx ends. The deletion of a large subscription takes minutes, so the
+// bodies of erased persons are deleted concurrently.
 func (j *Job) Run(ctx context.Context) error {
 	var erasures sync.WaitGroup
 	erasures.Go(func() { j.runErasures(ctx) })
@@ -108,8 +108,8 @@ func (j *Job) runDeletions(ctx context.Context) error {
 
 // DeleteSubscriptions removes the rows of subscriptions that are marked as deleted, at most batch
 // rows per transaction. It deletes the queue first, so that results of requests in flight are no
-// longer stored. Then it deletes the history and the subscription. If the deletion of a subscription
-// fails, the other subscriptions are deleted anyway.
+// longer stored. Then it deletes the history and the subscription. If the deletion of a
+// subscription fails, the other subscriptions are deleted anyway.
 func (j *Job) DeleteSubscriptions(ctx context.Context, batch int) error {
 	for {
 		subs, err := j.store.DeletedSubscriptions(ctx, batch)
