@@ -381,7 +381,9 @@ func (l *endpointLimits) wakeBlocked(ids []uuid.UUID) {
 }
 
 // refreshEndpoints marks stalled endpoints as unhealthy, queues endpoints with due deliveries, and
-// removes idle endpoints. The dispatcher calls it once in each poll interval.
+// removes idle endpoints. It also queues an endpoint that waits for a host below its limit: the
+// endpoint that the host queued for the last free request can have another url now. The dispatcher
+// calls refreshEndpoints once in each poll interval.
 func (l *endpointLimits) refreshEndpoints() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -393,6 +395,9 @@ func (l *endpointLimits) refreshEndpoints() {
 			e.slowdown.update(true, e.respondedAt.Add(slowThreshold))
 		case e.first.due || e.retry.due:
 			e.blocked = false
+			if to := l.hosts[e.host]; to != nil && e.currentList == to.waitingEndpoints && to.inFlight < l.maxPerHost {
+				l.dequeue(e)
+			}
 			l.enqueue(e)
 		case e.inFlight == 0 && now.Sub(e.idleSince) > idleTimeout:
 			delete(l.endpoints, id)

@@ -421,6 +421,7 @@ func sendAll(l *endpointLimits, all ...*customer) (left int) {
 			return 0
 		}
 		poll(all...)
+		l.refreshEndpoints()
 		claim(l, all...)
 	}
 	return left
