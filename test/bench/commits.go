@@ -98,7 +98,7 @@ func measureCommits(ctx context.Context, b *bench) error {
 	if made > expectedCommits+commitTolerance {
 		return fmt.Errorf(
 			"REGRESSION: a POST makes %.1f durable commits and made %d before: "+
-				"remove the new commit, or change ofOnePost in limit.go and explain why",
+				"remove the new commit, or change expectedCommits in limit.go and explain why",
 			made,
 			expectedCommits,
 		)

@@ -85,7 +85,7 @@ func (h *CallStack) callsWithStreams(
 		defer func() { _, _ = streams.close() }()
 	}
 	var k levelResult
-	if err := h.turn(ctx, &k, workspaces, streamedCalls); err != nil {
+	if err := h.runLevel(ctx, &k, workspaces, streamedCalls); err != nil {
 		return 0, 0, err
 	}
 	if err := h.awaitEnded(ctx, workspaces, callsStuck); err != nil {

@@ -128,7 +128,7 @@ func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found
 		if err := makeCopies(ctx, copies, clients); err != nil {
 			return found, err
 		}
-		commits := ofOnePost()
+		commits := sixCommits()
 		if awaitedOnly {
 			commits = slices.DeleteFunc(commits, func(c probe.Commit) bool { return !c.Awaited })
 		}
@@ -166,8 +166,8 @@ func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found
 	return found, copies.Drop(ctx) // the next measurement needs empty tables
 }
 
-// turnCPU returns the CPU time of one turn of the baseline loop with goalClients clients. It is 0 if
-// the CPU time cannot be measured.
+// turnCPU returns the CPU time of one turn of the baseline loop with goalClients clients. It is 0
+// if the CPU time cannot be measured.
 func (b *bench) turnCPU(ctx context.Context) (time.Duration, error) {
 	db, err := pgx.Connect(ctx, b.db)
 	if err != nil {

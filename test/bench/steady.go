@@ -20,8 +20,8 @@ const (
 	// goalEach limits the CPU time of a delivery at the steady rate. It is a multiple of the CPU
 	// time of a POST in the baseline loop, which sends the same webhooks without the product.
 	goalEach = 90.0
-	// goalDeliveryCPU limits the CPU time of a delivery at the steady rate, in milliseconds.
-	goalDeliveryCPU = 2.5
+	// goalDeliveryMS limits the CPU time of a delivery at the steady rate, in milliseconds.
+	goalDeliveryMS = 2.5
 	// goalPosts limits the time of a delivery. It is a multiple of the time of a direct POST, which
 	// the bench sends without the product.
 	goalPosts = 8.0
@@ -78,7 +78,7 @@ func Steady(ctx context.Context, h *WebhookStack) error {
 	fmt.Printf("  acknowledged → first byte    %s; %d arrived, %d missing, %d twice\n", probe.Spread(got.took), got.arrived, got.missing, got.twice)
 	fmt.Printf("    of a POST's p50            %.1f x   %s\n", times, probe.AtMost(times, goalPosts, "x"))
 	fmt.Printf("  CPU a delivery               %.2f ms   %s; %s\n", each,
-		cpu.verdictOrReason(probe.AtMost(each, goalDeliveryCPU, " ms")), cpu.lines(got.arrived))
+		cpu.verdictOrReason(probe.AtMost(each, goalDeliveryMS, " ms")), cpu.lines(got.arrived))
 	fmt.Printf("    of the loop's %.3f ms     %.0f x   %s\n",
 		bare, each/bare, cpu.verdictOrReason(probe.AtMost(each/bare, goalEach, "x")))
 	return h.measureRealCalls(ctx)
