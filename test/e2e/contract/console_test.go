@@ -50,18 +50,14 @@ func TestConsole_OperatorPlacesAndReadsACall(t *testing.T) {
 	c.refused(t, 403, "forbidden", "GET", "/v1/unknown", nil, in...)
 }
 
-// The features of the plan do not apply to sessions: the call is placed and its webhook is sent.
-func TestConsole_CallsAndWebhooksNeedNoFeatureOfThePlan(t *testing.T) {
-	w, hooks := workspace(t), stack(t).Hooks
+// The features of the plan do not apply to sessions: the call of a person is placed.
+func TestConsole_CallNeedsNoFeatureOfThePlan(t *testing.T) {
+	w := workspace(t)
 	w.topUp(t, "10")
-	w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"api": false, "webhooks": false}})
+	w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"api": false}})
 	w.write.refused(t, 403, "api_not_enabled", "POST", "/v1/calls", w.order(number(1)))
 	c := person(t)
 	in := []string{"Ringfence-Workspace", w.id}
-	made := c.want(t, 201, "POST", subscriptions, set{
-		"name": t.Name(), "url": hooks.URL + "/" + w.id, "events": []string{"call.completed"},
-	}, in...)
-	hooks.SetSecret("/"+w.id, made.text("signing_secret"))
 	id := c.want(t, 202, "POST", "/v1/calls", w.order(number(1)), in...).text("id")
 	var ended answer
 	until(t, "the call request has ended", func() bool {
@@ -71,7 +67,6 @@ func TestConsole_CallsAndWebhooksNeedNoFeatureOfThePlan(t *testing.T) {
 	if got := ended.text("status"); got != "completed" {
 		t.Errorf("status = %q, want completed; call request: %s", got, ended.body)
 	}
-	until(t, "the webhook of the call is received", func() bool { return len(hooks.Deliveries(w.id)) == 1 })
 }
 
 func TestConsole_CredentialsWorkOnTheirOwnListenerOnly(t *testing.T) {

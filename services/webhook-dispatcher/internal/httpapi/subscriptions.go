@@ -71,9 +71,7 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	caller := serviceauth.CallerFrom(r.Context())
-	sub.WorkspaceID = caller.WorkspaceID
-	_, sub.ByPerson = caller.Person()
+	sub.WorkspaceID = serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if sub.ID, err = uuid.NewV7(); err != nil {
 		return fmt.Errorf("generate subscription id: %w", err)
 	}
@@ -149,7 +147,6 @@ func (a *API) applyChange(
 	if err != nil {
 		return subscriptions.Subscription{}, err
 	}
-	_, change.ByPerson = serviceauth.CallerFrom(r.Context()).Person()
 	sub, err := a.store.Change(r.Context(), workspaceID, id, change)
 	if err != nil {
 		return subscriptions.Subscription{}, notFound(err, subscriptionResource)

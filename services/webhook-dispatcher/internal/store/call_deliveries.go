@@ -42,7 +42,7 @@ func (t CallAttempt) CauseText() *string {
 
 const selectCallDeliveries = `
 SELECT d.id, d.subscription_id, d.event_id, d.event_type,
-       CASE WHEN d.status = 'queued' AND (s.status <> 'active' OR coalesce(` + heldByWorkspace + `, false)) THEN 'held'
+       CASE WHEN d.status = 'queued' AND (s.status <> 'active' OR coalesce(w.deliveries_held, false)) THEN 'held'
             ELSE d.status END AS status,
        d.created_at, q.due_at AS next_attempt_at
 FROM deliveries d

@@ -139,7 +139,7 @@ SELECT s.id, found.is_retry, found.due_from, s.url, s.resumed_at,
 FROM found
 JOIN subscriptions s ON s.id = found.id AND s.status = 'active' AND s.deleted_at IS NULL
 LEFT JOIN workspaces w ON w.id = s.workspace_id
-WHERE (` + heldByWorkspace + `) IS NOT TRUE
+WHERE w.deliveries_held IS NOT TRUE
 UNION ALL
 SELECT NULL, false, CASE WHEN size.more THEN last.due_at ELSE statement_timestamp() END, '', NULL,
        CASE WHEN size.more THEN last.delivery_id ELSE 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid END, size.more
@@ -187,7 +187,7 @@ SELECT s.id, s.url, s.resumed_at,
                  ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1), false) AS retry
 FROM (
     SELECT s.id, s.url, s.resumed_at,
-           coalesce((SELECT ` + heldByWorkspace + ` FROM workspaces w WHERE w.id = s.workspace_id LIMIT 1), false) AS held
+           coalesce((SELECT w.deliveries_held FROM workspaces w WHERE w.id = s.workspace_id LIMIT 1), false) AS held
     FROM subscriptions s
     WHERE s.id > @after AND s.status = 'active' AND s.deleted_at IS NULL
     ORDER BY s.id
@@ -321,7 +321,7 @@ WITH pick AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT s.url, s.secret_sealed FROM subscriptions s
         LEFT JOIN workspaces w ON w.id = s.workspace_id
-        WHERE s.id = quota.id AND s.status = 'active' AND s.deleted_at IS NULL AND (` + heldByWorkspace + `) IS NOT TRUE
+        WHERE s.id = quota.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
         LIMIT 1) AS active
     CROSS JOIN LATERAL (
         SELECT first.delivery_id, first.due_at, first.attempt FROM (
@@ -374,7 +374,7 @@ SELECT quota.id AS subscription_id,
 FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[]) AS quota (id, first_from, retry_from)
 WHERE EXISTS (
     SELECT FROM subscriptions s LEFT JOIN workspaces w ON w.id = s.workspace_id
-    WHERE s.id = quota.id AND s.status = 'active' AND s.deleted_at IS NULL AND (` + heldByWorkspace + `) IS NOT TRUE)`
+    WHERE s.id = quota.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE)`
 
 // Release undoes the claim of deliveries that were not sent: it restores their number of attempts
 // and their due time. A delivery that another process has claimed meanwhile is not changed.
@@ -444,7 +444,7 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT s.resumed_at FROM subscriptions s
         LEFT JOIN workspaces w ON w.id = s.workspace_id
-        WHERE s.id = quota.id AND s.status = 'active' AND s.deleted_at IS NULL AND (` + heldByWorkspace + `) IS NOT TRUE
+        WHERE s.id = quota.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
         LIMIT 1) AS active
     CROSS JOIN LATERAL (
         (SELECT q.due_at FROM delivery_queue q

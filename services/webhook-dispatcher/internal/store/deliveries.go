@@ -87,7 +87,7 @@ SELECT d.id, d.created_at, d.event_id, d.event_type,
 LEFT JOIN delivery_queue q ON q.delivery_id = d.id AND q.created_at = d.created_at`
 	ofSubscription = `
 CROSS JOIN (
-    SELECT s.status <> 'active' OR coalesce(` + heldByWorkspace + `, false) AS held
+    SELECT s.status <> 'active' OR coalesce(w.deliveries_held, false) AS held
     FROM subscriptions s LEFT JOIN workspaces w ON w.id = s.workspace_id
     WHERE s.id = @subscription_id AND s.workspace_id = @workspace_id AND s.deleted_at IS NULL) AS sub`
 )
@@ -232,7 +232,7 @@ func deliveryOf(ctx context.Context, db pg.Querier, workspaceID, id uuid.UUID) (
 
 const deliveryByID = deliveryColumns + ` FROM deliveries d
 CROSS JOIN LATERAL (
-    SELECT s.status <> 'active' OR coalesce(` + heldByWorkspace + `, false) AS held
+    SELECT s.status <> 'active' OR coalesce(w.deliveries_held, false) AS held
     FROM subscriptions s LEFT JOIN workspaces w ON w.id = s.workspace_id
     WHERE s.id = d.subscription_id AND s.deleted_at IS NULL) AS sub` + withQueue + `
 WHERE d.workspace_id = @workspace_id AND d.id = @id`

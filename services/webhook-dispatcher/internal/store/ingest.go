@@ -30,8 +30,8 @@ type Ingested struct {
 
 // Ingest stores each event once, with the next position in the stream of its workspace, and one
 // delivery for every subscription that lists the event's type. The delivery is queued if the
-// subscription is active and the workspace has the webhooks feature, which a subscription of a
-// person does not need; otherwise it is skipped. An event that is already stored changes nothing.
+// subscription is active and the workspace has the webhooks feature; otherwise it is skipped. An
+// event that is already stored changes nothing.
 //
 // Until tx ends, no other transaction can store events of the same workspaces. So Ingest must be
 // near the end of tx.
@@ -92,8 +92,8 @@ type matchRow struct {
 	URL         string
 	// MatchedAt is a time before the due times of all deliveries that this transaction inserts.
 	MatchedAt time.Time
-	// Webhooks is false if the workspace has no webhooks feature and the subscription needs it. It is
-	// true if the workspace is not stored yet.
+	// Webhooks is false if the workspace has no webhooks feature. It is true if the workspace is
+	// not stored yet.
 	Webhooks bool
 }
 
@@ -126,8 +126,7 @@ func matchEvents(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map
 
 const selectMatching = `
 SELECT s.id, s.workspace_id, s.status, s.events, s.url, clock_timestamp() AS matched_at,
-       s.by_person OR coalesce((SELECT w.webhooks_enabled FROM workspaces w WHERE w.id = s.workspace_id LIMIT 1), true)
-           AS webhooks
+       coalesce((SELECT w.webhooks_enabled FROM workspaces w WHERE w.id = s.workspace_id LIMIT 1), true) AS webhooks
 FROM subscriptions s
 WHERE s.workspace_id = ANY (@workspaces::uuid[]) AND s.deleted_at IS NULL AND s.events && @types::text[]
 ORDER BY s.id

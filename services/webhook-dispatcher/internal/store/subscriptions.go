@@ -34,7 +34,7 @@ func (s *Store) Create(ctx context.Context, sub subscriptions.Subscription, secr
 		}
 		if _, err := tx.Exec(ctx, insertSubscription, pgx.NamedArgs{
 			"id": sub.ID, "workspace_id": sub.WorkspaceID, "name": sub.Name, "url": sub.URL, "description": sub.Description,
-			"events": sub.Events, "sealed": sealed, "last4": last4, "by_person": sub.ByPerson,
+			"events": sub.Events, "sealed": sealed, "last4": last4,
 		}); err != nil {
 			return fmt.Errorf("insert subscription %s: %w", sub.ID, err)
 		}
@@ -44,8 +44,8 @@ func (s *Store) Create(ctx context.Context, sub subscriptions.Subscription, secr
 
 const insertSubscription = `
 WITH added AS (
-    INSERT INTO subscriptions (id, workspace_id, name, url, description, events, secret_sealed, secret_last4, by_person)
-    VALUES (@id, @workspace_id, @name, @url, @description, @events, @sealed, @last4, @by_person)
+    INSERT INTO subscriptions (id, workspace_id, name, url, description, events, secret_sealed, secret_last4)
+    VALUES (@id, @workspace_id, @name, @url, @description, @events, @sealed, @last4)
 )
 INSERT INTO subscription_health (subscription_id) VALUES (@id)`
 
@@ -74,7 +74,7 @@ WHERE workspace_id = @workspace_id AND deleted_at IS NULL`
 
 const selectSubscription = `
 SELECT s.id, s.workspace_id, s.name, s.url, s.description, s.events, s.status, s.secret_last4, s.failed_at, s.failed_reason,
-       s.by_person, h.consecutive_failures, h.last_success_at, h.last_failure_at, h.warned_at, h.last_error, h.last_cause
+       h.consecutive_failures, h.last_success_at, h.last_failure_at, h.warned_at, h.last_error, h.last_cause
 FROM subscriptions s
 JOIN subscription_health h ON h.subscription_id = s.id`
 
@@ -111,9 +111,6 @@ type Change struct {
 	URL    *string
 	Events []openapi.EventType
 	Status *subscriptions.Status
-	// ByPerson is true if a person makes the change with a session of the console. The deliveries of
-	// the subscription then need no webhooks feature.
-	ByPerson bool
 }
 
 // Change applies a PATCH in one transaction. It changes no delivery, because each claim reads the
@@ -137,7 +134,7 @@ func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Ch
 			}
 		}
 		if _, err := tx.Exec(ctx, updateSubscription, pgx.NamedArgs{
-			"id": id, "url": change.URL, "events": change.Events, "status": after, "by_person": change.ByPerson,
+			"id": id, "url": change.URL, "events": change.Events, "status": after,
 		}); err != nil {
 			return fmt.Errorf("update subscription %s: %w", id, err)
 		}
@@ -165,9 +162,7 @@ UPDATE subscriptions
 SET url = coalesce(@url, url), events = coalesce(@events, events), status = @status,
     failed_at = CASE WHEN @status = 'failed' THEN failed_at END,
     failed_reason = CASE WHEN @status = 'failed' THEN failed_reason END,
-    by_person = by_person OR @by_person,
-    resumed_at = CASE WHEN @status = 'active' AND (status <> 'active' OR @by_person AND NOT by_person) THEN now()
-        ELSE resumed_at END,
+    resumed_at = CASE WHEN @status = 'active' AND status <> 'active' THEN now() ELSE resumed_at END,
     updated_at = now()
 WHERE id = @id`
 

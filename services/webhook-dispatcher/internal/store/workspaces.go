@@ -45,10 +45,6 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	}, nil
 }
 
-// heldByWorkspace is an SQL condition on a subscription s and its workspace w. While it is true, the
-// queued deliveries of the subscription are not sent.
-const heldByWorkspace = `(w.suspended OR NOT w.webhooks_enabled AND NOT s.by_person)`
-
 // ApplyWorkspace calls SetWorkspace in its own transaction. If it returns nil, w.Version or a newer
 // version is stored.
 func (s *Store) ApplyWorkspace(ctx context.Context, w Workspace) error {
@@ -60,7 +56,7 @@ func (s *Store) ApplyWorkspace(ctx context.Context, w Workspace) error {
 
 // SetWorkspace stores a workspace, unless w.Version or a newer version is already stored. changed
 // reports whether the workspace was stored. While a workspace is suspended or has no webhooks
-// feature, its deliveries are not claimed. The subscriptions of people do not need the feature.
+// feature, its deliveries are not claimed.
 func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (changed bool, err error) {
 	tag, err := tx.Exec(ctx, upsertWorkspace, pgx.NamedArgs{
 		"id": w.ID, "version": w.Version, "suspended": w.Suspended, "webhooks": w.Webhooks, "keep_days": w.KeepDays,

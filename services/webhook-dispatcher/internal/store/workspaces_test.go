@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
@@ -168,42 +167,4 @@ func TestSetWorkspace_RepeatedVersionLocksNoRow(t *testing.T) {
 	if err := batch.Commit(t.Context()); err != nil {
 		t.Errorf("commit the batch: %v", err)
 	}
-}
-
-// The features of the plan do not apply to sessions, and so not to a subscription that a person
-// created or changed.
-func TestSetWorkspace_SubscriptionOfAPersonNeedsNoWebhooksFeature(t *testing.T) {
-	t.Parallel()
-	r, ws := newFixture(t), uuid.New()
-	ofKey, ofPerson := r.subscribe(ws, "call.completed"), uuid.Must(uuid.NewV7())
-	if err := r.store.Create(t.Context(), subscriptions.Subscription{
-		ID: ofPerson, WorkspaceID: ws, Name: "a", URL: "https://example.com/", ByPerson: true,
-		Events: []openapi.EventType{"call.completed"},
-	}, "whsec_1"); err != nil {
-		t.Fatal(err)
-	}
-	before, after := event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
-	r.ingest(nil, before)
-	r.setWorkspace(store.Workspace{ID: ws, Version: 1})
-	r.ingest(nil, after)
-	wantEqual(t, "queued delivery of the key's subscription", r.statusOf(ws, ofKey, before.ID), deliveries.Held)
-	wantEqual(t, "new delivery of the key's subscription", r.statusOf(ws, ofKey, after.ID), deliveries.Skipped)
-	wantEqual(t, "queued delivery of the person's subscription", r.statusOf(ws, ofPerson, before.ID), deliveries.Queued)
-	wantEqual(t, "new delivery of the person's subscription", r.statusOf(ws, ofPerson, after.ID), deliveries.Queued)
-	wantEqual(t, "claimed deliveries of the person's subscription", len(r.claimAll(ofPerson)), 2)
-
-	m := newMeteredStore(t, r.pool)
-	begin, err := m.Now(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	active := subscriptions.Active
-	change := store.Change{Status: &active, ByPerson: true}
-	if _, err := r.store.Change(t.Context(), ws, ofKey, change); err != nil {
-		t.Fatal(err)
-	}
-	wantEqual(t, "queued delivery after a change by a person", r.statusOf(ws, ofKey, before.ID), deliveries.Queued)
-	wantEqual(t, "due kinds after a change by a person", len(m.poll(begin).Due), 2)
-	r.setWorkspace(store.Workspace{ID: ws, Version: 2, Suspended: true})
-	wantEqual(t, "queued delivery of a suspended workspace", r.statusOf(ws, ofKey, before.ID), deliveries.Held)
 }

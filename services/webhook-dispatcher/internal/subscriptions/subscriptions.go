@@ -68,9 +68,6 @@ type Subscription struct {
 	Events      []openapi.EventType
 	Status      Status
 	SecretLast4 string
-	// ByPerson is true if a person created or changed the subscription with a session of the console.
-	// Its deliveries then need no webhooks feature.
-	ByPerson bool
 
 	ConsecutiveFailures int32
 	LastSuccessAt       *time.Time
