@@ -278,7 +278,7 @@ WHERE id IN (
             <= now() - make_interval(secs => @after + coalesce(r.max_call_seconds, a.max_call_seconds, @longest))
         AND (c.end_requested_at IS NULL OR c.end_requested_at <= now() - make_interval(secs => @after))
     ORDER BY c.id LIMIT @limit FOR UPDATE OF c SKIP LOCKED)
-RETURNING ` + callColumns
+RETURNING ` + callColumns + `, NULL::json AS transcript`
 
 // longestCall is the highest max_call_seconds that an agent can have.
 const longestCall = 14400
