@@ -117,7 +117,8 @@ func TestEmergency_CallsOfAWorkspaceAreHungUp(t *testing.T) {
 	b.place(t, ringing)
 	b.shows(t, "#calls", ringing) // without a reload
 	b.run(t, chromedp.Click(`#calls a[data-kind="danger"]`))
-	b.shows(t, "h1", "Hang up a call")
+	b.await(t, `document.readyState === "complete" && document.querySelector("form #reason")`)
+	sharedstack.Equal(t, "heading", b.text(t, "h1"), "Hang up a call")
 	b.run(t, chromedp.SendKeys("#reason", "Incident 7"), chromedp.Click(`#content [data-kind="danger"]`))
 	b.shows(t, "#content", "The call is being ended.")
 	b.visit(t, "/w/{workspace}/emergency")

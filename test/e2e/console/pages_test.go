@@ -65,7 +65,8 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 		"Person: <img src=x onerror=alert(1)>Hello?"`)
 	b.screenshot(t, "live-turn")
 	b.run(t, chromedp.Click(`#live .live a[data-kind="danger"]`))
-	b.shows(t, "h1", "Hang up a call")
+	b.await(t, `document.readyState === "complete" && document.querySelector("#reason")`)
+	sharedstack.Equal(t, "heading", b.text(t, "h1"), "Hang up a call")
 	b.run(t, chromedp.SendKeys("#reason", "Wrong <b>person"), chromedp.Click(`#content [data-kind="danger"]`))
 	b.await(t, `document.querySelector(".note[data-tone=good]")`) // the page after the action
 	sharedstack.Equal(t, "page after the action", script[string](t, b, "location.pathname"), b.path("/w/{workspace}/live"))

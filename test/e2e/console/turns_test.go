@@ -89,7 +89,7 @@ func TestLive_ShowsTheWordsOfACall(t *testing.T) {
 			t.Error(fault)
 		}
 		b.run(t, chromedp.Click(`#live .live a[data-kind="danger"]`))
-		b.await(t, `document.querySelector("#reason")`)
+		b.await(t, `document.readyState === "complete" && document.querySelector("#reason")`)
 		b.run(t, chromedp.SendKeys("#reason", "Test"), chromedp.Click(`#content [data-kind="danger"]`))
 		b.await(t, `document.querySelector("#ended li") && !document.querySelector("#live .live")`)
 	}
