@@ -84,7 +84,10 @@ func TestOperatorDescription_HasEveryRouteOfTheTable(t *testing.T) {
 
 // isOfGateway reports whether the gateway itself handles the path.
 func isOfGateway(path string) bool {
-	for _, own := range []string{"/admin/v1/workspaces", "/admin/v1/services", "/admin/v1/audit"} {
+	for _, own := range []string{
+		"/admin/v1/workspaces", "/admin/v1/services", "/admin/v1/audit", "/admin/v1/parked-records",
+		"/admin/v1/parked-records/{}/replay",
+	} {
 		if path == own || path == own+"/{}" {
 			return true
 		}
