@@ -89,6 +89,7 @@ func FromEvent(reported *eventv1.Call, requestID, workspaceID uuid.UUID) (*Call,
 		To: reported.GetToE164(), Status: Status(reported.GetStatus()), QueuedAt: timeOrNil(reported.GetQueuedAt()),
 		DialedAt: timeOrNil(reported.GetDialedAt()), RingingAt: timeOrNil(reported.GetRingingAt()),
 		AnsweredAt: timeOrNil(reported.GetAnsweredAt()), Version: reported.GetVersion(),
+		Priced: reported.GetPriced(),
 	}
 	var err error
 	if c.CallID, err = uuid.Parse(reported.GetCallId()); err != nil {
