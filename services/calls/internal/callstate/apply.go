@@ -142,21 +142,3 @@ func (c *Call) emit(event openapi.EventType) openapi.EventType {
 	c.Closed, c.CompletesAt = c.Status.Terminal(), nil
 	return event
 }
-
-func (c *Call) completesAt(waits Waits) time.Time {
-	due := *c.EndLearnedAt
-	if !c.chargeKnown() {
-		due = later(due, c.EndLearnedAt.Add(waits.Charge))
-	}
-	if !c.Analysed {
-		due = later(due, c.EndLearnedAt.Add(waits.Analysis))
-	}
-	return due
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}

@@ -142,8 +142,3 @@ type Analysis struct {
 	Transcript []byte
 }
 
-// Waits limits how long call.completed waits for the charge and for the analysis.
-type Waits struct {
-	Charge   time.Duration
-	Analysis time.Duration
-}

@@ -1,5 +1,6 @@
 // Package apikeys creates and hashes API keys and operator tokens. Only the HMAC-SHA256 of a key or
 // token is stored. The key of this HMAC is called pepper. The pepper is not in the database.
+// Package auth finds the holder of a key, and package store creates and revokes keys.
 package apikeys
 
 import (
