@@ -141,4 +141,3 @@ type Analysis struct {
 	Summary    []byte
 	Transcript []byte
 }
-
