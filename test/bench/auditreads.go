@@ -79,8 +79,12 @@ func measureAuditedReads(ctx context.Context, b *bench) error {
 		}
 	}
 	for call, want := range map[string]int{with: reads, without: 0} {
-		if got, err := auditEntries(ctx, db, w, call); err != nil || got != want {
-			return fmt.Errorf("audit entries of call %s = %d, want %d: %w", call, got, want, err)
+		got, err := auditEntries(ctx, db, w, call)
+		if err != nil {
+			return err
+		}
+		if got != want {
+			return fmt.Errorf("audit entries of call %s = %d, want %d", call, got, want)
 		}
 	}
 	ratio := float64(probe.Quantile(audited.took, 0.5)) / float64(probe.Quantile(plain.took, 0.5))
@@ -93,7 +97,9 @@ func measureAuditedReads(ctx context.Context, b *bench) error {
 
 // auditedAndPlainCall inserts the two calls. It returns their ids, and the size of both responses
 // in bytes.
-func auditedAndPlainCall(ctx context.Context, db *pgx.Conn, w *kit.Workspace) (with, without string, size int, err error) {
+func auditedAndPlainCall(
+	ctx context.Context, db *pgx.Conn, w *kit.Workspace,
+) (with, without string, size int, err error) {
 	insert := func(reference, transcript string) (id string, size int, err error) {
 		id = uuid.Must(uuid.NewV7()).String()
 		_, err = db.Exec(ctx, insertAuditedCall, pgx.NamedArgs{
