@@ -111,7 +111,7 @@ func auditedAndPlainCall(
 		// the service receives a moment later that the workspace shows transcripts
 		err = kit.Until(ctx, 10*time.Second, "the call has a transcript", func() (bool, error) {
 			status, body, err := w.API.Do(ctx, http.MethodGet, "/v1/calls/"+id, nil)
-			if err == nil && status != http.StatusOK {
+			if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable {
 				err = fmt.Errorf("GET of a call: %d %s", status, body)
 			}
 			size = len(body)
