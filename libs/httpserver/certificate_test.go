@@ -312,7 +312,11 @@ func newTLSClient(t *testing.T, http2 bool, pairs ...keyPair) *http.Client {
 	for _, pair := range pairs {
 		trusted.AppendCertsFromPEM(pair.cert)
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, ForceAttemptHTTP2: http2}
+	// With one connection per host, a request waits until the transport has the connection back. It
+	// would otherwise open another one, because the transport gets it after the body was read.
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: trusted}, ForceAttemptHTTP2: http2, MaxConnsPerHost: 1,
+	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: testkit.Timeout}
 }
