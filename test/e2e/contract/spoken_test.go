@@ -43,7 +43,7 @@ func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
 	} else if got := done.RowsAffected(); got != 1 {
 		t.Fatalf("Exec: done.RowsAffected() = %v, want 1", got)
 	}
-	until(t, "the service calls has applied the features of the workspace", func() bool {
+	until(t, "the calls service has applied the features of the workspace", func() bool {
 		return w.read.send(t, "GET", path+"/recording", nil).status == 200
 	})
 	got := w.read.want(t, 200, "GET", path+"/recording", nil)

@@ -75,7 +75,7 @@ func (a *Confirmer) Run(ctx context.Context) error {
 		case <-ticks.C:
 		}
 		if _, err := a.Pass(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "unconfirmed holds not reported to the service calls", "error", err)
+			slog.ErrorContext(ctx, "unconfirmed holds not reported to the calls service", "error", err)
 		}
 		if err := a.updateMetrics(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "open holds not counted", "error", err)
@@ -108,7 +108,7 @@ func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 			a.requested.Add(float64(len(due)))
 		}
 		for _, hold := range due {
-			slog.WarnContext(ctx, "unconfirmed hold reported to the service calls", "call_request_id", hold.RequestID,
+			slog.WarnContext(ctx, "unconfirmed hold reported to the calls service", "call_request_id", hold.RequestID,
 				"workspace_id", hold.WorkspaceID, "inbound", hold.Inbound)
 		}
 		reported += len(due)

@@ -29,7 +29,7 @@ type Consumer struct {
 func New(st *store.Store, wakes Wakes, metrics prometheus.Registerer) *Consumer {
 	c := &Consumer{store: st, wakes: wakes, overdue: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringfence_dialer_overdue_requests_total",
-		Help: "Overdue call requests and calls that the service calls published again, by where the dialer found " +
+		Help: "Overdue call requests and calls that the calls service published again, by where the dialer found " +
 			"them: waiting, lost (unknown to the dialer), or over (ended, but calls did not receive the end).",
 	}, []string{"found"})}
 	metrics.MustRegister(c.overdue)

@@ -29,7 +29,7 @@ type Config struct {
 	URL     string        `env:"SUMMARY_URL" help:"Base URL of an OpenAI-compatible API (…/v1), for agents without a summary.base_url. If empty, the calls of these agents get no summary."`
 	Key     string        `env:"SUMMARY_KEY" help:"Key for SUMMARY_URL, sent as a bearer token. If empty, no key is sent."`
 	Model   string        `env:"SUMMARY_MODEL" help:"Model that summarises calls." envDefault:"gpt-6-luna"`
-	Timeout time.Duration `env:"SUMMARY_TIMEOUT" help:"Maximum duration of one request to the model. If a summary takes longer than ANALYSIS_WAIT of the service calls, the event call.completed does not contain it." envDefault:"15s"`
+	Timeout time.Duration `env:"SUMMARY_TIMEOUT" help:"Maximum duration of one request to the model. If a summary takes longer than ANALYSIS_WAIT of the calls service, the event call.completed does not contain it." envDefault:"15s"`
 }
 
 const (

@@ -21,7 +21,7 @@ type Config struct {
 	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the private key of TLS_CERT_FILE."`
 	Console     ConsoleConfig
 
-	CallsURL    string `env:"CALLS_URL,required" help:"Base URL of the service calls, without a path."`
+	CallsURL    string `env:"CALLS_URL,required" help:"Base URL of the calls service, without a path."`
 	ContactsURL string `env:"CONTACTS_URL,required" help:"Base URL of contacts-compliance, without a path."`
 	DialerURL   string `env:"DIALER_URL,required" help:"Base URL of the dialer, without a path."`
 	WalletURL   string `env:"WALLET_URL,required" help:"Base URL of billing-wallet, without a path."`
