@@ -151,14 +151,7 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	onCommit.wakeDialer = onCommit.wakeDialer || found == dialqueue.Lost
 	onCommit.wakeRelay = onCommit.wakeRelay || found == dialqueue.Over
 	if found != dialqueue.Waiting {
-		slog.WarnContext(
-			ctx,
-			"overdue call request was not queued or in progress",
-			"call_request_id",
-			event.id,
-			"found",
-			found,
-		)
+		slog.WarnContext(ctx, "overdue call request had ended or was missing", "call_request_id", event.id, "state", found)
 	}
 	if found != dialqueue.Lost {
 		return kafka.Skipf("call request %s is known", event.id)
@@ -177,7 +170,7 @@ func (c *Consumer) endOverdueCall(ctx context.Context, tx pgx.Tx, event callRequ
 		return kafka.Skipf("call %s is in progress", event.overdueCall.CallID)
 	}
 	onCommit.wakeRelay = true
-	slog.WarnContext(ctx, "overdue call was not in progress", "call_id", event.overdueCall.CallID, "found", found)
+	slog.WarnContext(ctx, "overdue call had ended or was missing", "call_id", event.overdueCall.CallID, "state", found)
 	return nil
 }
 
