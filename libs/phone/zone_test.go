@@ -121,7 +121,7 @@ func pow10(digits int) int {
 	return n
 }
 
-func TestDataFiles_AreCompleteWithExistingZones(t *testing.T) {
+func TestDataFiles_AreCompleteAndAllTheirZonesExist(t *testing.T) {
 	t.Parallel()
 	o, err := readOverlay(overlayText)
 	if err != nil {

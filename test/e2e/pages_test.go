@@ -18,9 +18,9 @@ import (
 
 const root = "../.."
 
-// TestSIP_PagesRun runs the commands of docs/runbooks and docs/sip-trunks on a stack with a SIP
-// trunk to sipp.
-func TestSIP_PagesRun(t *testing.T) {
+// TestSIP_CommandsInRunbooksAndTrunkDocsSucceed runs the commands in docs/runbooks and
+// docs/sip-trunks on a stack with a SIP trunk to sipp.
+func TestSIP_CommandsInRunbooksAndTrunkDocsSucceed(t *testing.T) {
 	for _, program := range []string{"curl", "openssl", "psql", "pg_isready"} {
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") != "true" {
 			t.Skipf("the pages need %s", program)

@@ -13,7 +13,7 @@ const (
 	RecipesTest = "test/e2e/contract TestClients_FirstWebhookRecipesRun"
 	// OperatorTest runs commands against a local stack with a SIP trunk. Programs that do nothing take
 	// the place of kubectl, docker, helm, ssh and the programs of Kafka.
-	OperatorTest = "test/e2e TestSIP_PagesRun"
+	OperatorTest = "test/e2e TestSIP_CommandsInRunbooksAndTrunkDocsSucceed"
 	// FirstCallTest runs the first call on the services of the charts.
 	FirstCallTest = "deploy/compose TestCharts_ServicesStartAndPlaceACall"
 	// DeployTest runs commands with fake docker, kubectl, curl and ringfence programs. It compares

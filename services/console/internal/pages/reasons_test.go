@@ -89,7 +89,7 @@ func TestForms_ReasonReachesTheGateway(t *testing.T) {
 	}
 }
 
-func TestHangUp_ReturnsToThePageWithTheLink(t *testing.T) {
+func TestHangUp_ReturnsToTheReferringConsolePage(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("GET "+admin+"/calls/"+agentID, map[string]any{"call_id": agentID, "direction": "outbound",

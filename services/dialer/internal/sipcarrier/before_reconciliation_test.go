@@ -61,9 +61,9 @@ func TestEvents_OfACallWithARowAreStoredBeforeTheReconciliation(t *testing.T) {
 	x.awaitStatus(id, "completed")
 }
 
-// The opt-out must be stored before the reconciliation. The end of the call must be stored
-// afterwards.
-func TestOptOut_IsStoredBeforeTheReconciliationWithoutARow(t *testing.T) {
+// The database has lost the rows of the call and of its leg. The opt-out must be stored before the
+// reconciliation. The end of the call must be stored afterwards.
+func TestOptOut_OfACallWithoutARowIsStoredBeforeTheReconciliation(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun, over := make(chan sipcarrier.ConversationCallbacks, 1), make(chan struct{})
@@ -138,8 +138,9 @@ func TestRefresh_StoresTheLegBeforeTheReconciliation(t *testing.T) {
 	testkit.Until(t, "the leg is stored", func() bool { return x.legs(id) == 1 })
 }
 
-// The opt-out must be stored without a row. The end of the call must then insert the row again.
-func TestOptOut_OfAnInboundCallIsStoredWithoutARow(t *testing.T) {
+// The database has lost the rows of the call and of its leg. The opt-out must still be stored. The
+// end of the call must then insert the row of the call again.
+func TestOptOut_OfAnInboundCallWithoutARowIsStored(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {
 		t.Run(name, func(t *testing.T) {

@@ -74,7 +74,7 @@ FROM generate_series(1, 20000) AS n`
 
 // While a transaction has an old snapshot, vacuum cannot remove the rows of legs that have ended. A
 // count of channels must not read legs whose counted_at is older than ten minutes.
-func TestStoreOutbound_CountingChannelsReadsFewPagesOfEndedLegs(t *testing.T) {
+func TestTrunkHasChannel_ReadsFewDatabasePagesOfEndedLegs(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		counted time.Duration
