@@ -184,7 +184,8 @@ func applyDry(ctx context.Context, rendered []byte) error {
 	return apiServer.kubectl(ctx, rendered, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
 }
 
-// Each planted defect must be refused, so that the API server is known to check the manifests.
+// Each row adds a defect to the manifests. The API server must refuse these manifests, which shows
+// that it checks them.
 func TestAPIServer_RefusesBrokenManifests(t *testing.T) {
 	t.Parallel()
 	if apiServer == nil {

@@ -98,8 +98,8 @@ func (rt *Runtime) HTTP(handler http.Handler) service.Part {
 	return service.Part{Name: "http", Run: server.Run}
 }
 
-// Consumer returns the part that reads records from Kafka and passes them to the handlers. A service
-// calls it once, in Start.
+// Consumer returns the part that reads records from Kafka and passes them to the handlers. A
+// service calls it once, in Start.
 func (rt *Runtime) Consumer(handlers inbox.Handlers) service.Part {
 	rt.inbox = rt.consumer(handlers)
 	return service.Part{Name: "consumer", Run: rt.inbox.Run}

@@ -84,9 +84,10 @@ func QueryTime(q url.Values, name string) (*time.Time, error) {
 	return &at, nil
 }
 
-// QueryCreated returns the ids for the parameters created_after and created_before: from is the
-// first id that they select, and until is the first id after the selected ids. An id is nil if its
-// parameter is absent. A malformed time is 422.
+// QueryCreated converts the times created_after and created_before to ids. Ids are UUIDs of version
+// 7, which are ordered by their creation time. from is the lowest id after created_after. until is
+// the lowest id that is not before created_before. An id is nil if its parameter is absent. A
+// malformed time is 422.
 func QueryCreated(q url.Values) (from, until *uuid.UUID, err error) {
 	after, err := QueryTime(q, "created_after")
 	if err != nil {

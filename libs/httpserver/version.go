@@ -13,9 +13,10 @@ func SetETag(w http.ResponseWriter, version int64) { w.Header().Set("ETag", etag
 
 func etagOf(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
 
-// CheckIfMatch returns 412 precondition_failed if the request has the header If-Match and the header
-// does not name the version of the stored object. Call it while the object is locked. Without the
-// header every version is accepted. A weak tag matches no version (RFC 9110 section 13.1.1).
+// CheckIfMatch returns 412 precondition_failed if the request has the header If-Match and the
+// header does not name the version of the stored object. Call it while the object is locked.
+// Without the header every version is accepted. A weak tag matches no version (RFC 9110 section
+// 13.1.1).
 func CheckIfMatch(r *http.Request, version int64) error {
 	named := r.Header.Values("If-Match")
 	if len(named) == 0 {

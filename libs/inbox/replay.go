@@ -39,8 +39,8 @@ func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked in
 const keyOfParked = `
 SELECT key FROM dead_letters WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
 
-// ReplayRecord does what Replay does, for one parked record and the other parked records of its key,
-// which must be applied in order. It returns pg.ErrNotFound if the record is not parked.
+// ReplayRecord does what Replay does, for one parked record and the other parked records of its
+// key, which must be applied in order. It returns pg.ErrNotFound if the record is not parked.
 func (c *Consumer) ReplayRecord(ctx context.Context, topic string, eventID uuid.UUID) (applied, parked int, err error) {
 	args := pgx.NamedArgs{"consumer": c.name, "topic": topic, "event_id": eventID}
 	var key []byte

@@ -119,8 +119,8 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	r.stopTwice(t)
 }
 
-// checkBlocks checks that every block that the index of the pages assigns to this test was
-// executed.
+// checkBlocks checks that this test executed each of its code blocks in the documentation. The
+// variable pageIndex in test/kit assigns code blocks to tests.
 func (r *recipe) checkBlocks(t *testing.T, addresses *strings.Replacer, asterisk string) {
 	t.Helper()
 	blocks, err := kit.PageBlocks(root, kit.AsteriskTest)

@@ -108,7 +108,8 @@ func auditedAndPlainCall(
 		if err != nil {
 			return "", 0, fmt.Errorf("insert a call: %w", err)
 		}
-		// the service receives a moment later that the workspace shows transcripts
+		// The service `calls` receives the workspace's feature `transcripts` from Kafka. Until then, its
+		// response contains no transcript.
 		err = kit.Until(ctx, 10*time.Second, "the call has a transcript", func() (bool, error) {
 			status, body, err := w.API.Do(ctx, http.MethodGet, "/v1/calls/"+id, nil)
 			if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable {

@@ -6,7 +6,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// withCallStack returns a measurement of calls. The first measurement creates the shared state.
+// withCallStack returns a function that calls measure with the CallStack of the bench. If the
+// bench has no CallStack yet, the function creates it first.
 func withCallStack(measure func(context.Context, *CallStack) error) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) (err error) {
 		if b.callStack == nil {

@@ -24,26 +24,27 @@ const (
 	frameBytes = 160
 	frameTime  = 20 * time.Millisecond
 	headerSize = 12
-	// A phone sends silence. Every 25th frame, which is twice a second, is a mark with its send
-	// time. The model sends the mark back, and the phone measures the round-trip time.
+	// A phone sends silence, except that every 25th frame (twice a second) is a mark: a frame that
+	// contains its send time. The model sends the mark back, and the phone measures the round-trip
+	// time.
 	markEach = 25
-	// settlingTime is the time after a phone's first packet in which its marks do not count,
-	// because the agent still speaks the greeting.
+	// settlingTime begins when a phone receives its first packet. The marks that the phone sends in
+	// this time are not counted, because the agent still speaks the greeting.
 	settlingTime = 5 * time.Second
-	// endingTime is the time before the end of a call in which marks do not count, because they can
-	// come back too late.
+	// endingTime is the time before the end of a call. The marks that a phone sends in this time are
+	// not counted, because they can come back too late.
 	endingTime = 4 * time.Second
 	silence    = 0xFF
 )
 
-// mark is the beginning of a mark's frame. The send time follows, in ns of the phones' clock.
+// mark contains the first bytes of each mark. The send time follows, in ns of the phones' clock.
 var mark = []byte("RINGMARK")
 
 type phoneReport struct {
 	// First is the time when each phone received the first sound, in ns since 1970, or 0.
 	First []int64 `json:"first"`
-	// Trips are the round-trip times of marks from the phone to the agent and back, in µs. Marks is
-	// the number of marks that were sent and that count.
+	// Trips contains the round-trip times of marks from the phone to the agent and back, in µs. Marks
+	// is the number of sent marks, without the marks in settlingTime and endingTime.
 	Trips []int64 `json:"trips"`
 	Marks int     `json:"marks"`
 	// Heard is the number of received packets. Lost is the number of missing packets between the

@@ -88,8 +88,8 @@ func postSteadily(ctx context.Context, long time.Duration, w *kit.Workspace) (ma
 	return sent, fault
 }
 
-// withWebhookStack returns a measurement of deliveries. The first measurement creates the shared
-// state.
+// withWebhookStack returns a function that calls measure with the WebhookStack of the bench. If the
+// bench has no WebhookStack yet, the function creates it first.
 func withWebhookStack(measure func(context.Context, *WebhookStack) error) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) (err error) {
 		if b.webhookStack == nil {

@@ -139,8 +139,8 @@ func TestCluster_NoRequestFailsDuringAPodReplacement(t *testing.T) {
 	t.Run("broken charts are found", c.checkBrokenCharts)
 }
 
-// checkBrokenCharts upgrades to charts with a planted defect each, so that the check of a release
-// is known to work.
+// checkBrokenCharts upgrades to charts that have one defect each. Every upgrade must fail, which
+// shows that the check of a release works.
 func (c *cluster) checkBrokenCharts(t *testing.T) {
 	for _, row := range []struct{ name, file, from, to string }{
 		{name: "wrong port", file: "_service.tpl", from: "port: 8080, targetPort: http", to: "port: 8080, targetPort: 8099"},

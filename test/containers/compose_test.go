@@ -91,7 +91,7 @@ func TestCompose_CommandsOfThePageWork(t *testing.T) {
 	}
 }
 
-// A planted defect in the settings must prevent the start, so that a start is known to check them.
+// Each row sets one variable to a wrong value. The service must then fail to start.
 func TestCompose_WrongVariablesPreventTheStart(t *testing.T) {
 	needSandbox(t)
 	receiver := startReceiver(t)

@@ -22,8 +22,8 @@ import (
 
 const (
 	root = "../.."
-	// moduleAddr is the address of the Go module proxy in the sandbox. The stand-in for the image
-	// golang contains it.
+	// moduleAddr is the address at which the test serves Go modules in the sandbox. The stand-in for
+	// the image golang has a GOPROXY with the same port (images.sh).
 	moduleAddr = "0.0.0.0:8999"
 )
 

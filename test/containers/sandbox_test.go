@@ -18,7 +18,7 @@ import (
 )
 
 // TestSandbox_InterruptLeavesNothingBehind interrupts the sandbox as Ctrl-C does, while Docker
-// Engine has a network of its own and the kernel settings are changed.
+// Engine has its own network and the kernel settings are changed.
 func TestSandbox_InterruptLeavesNothingBehind(t *testing.T) {
 	if bin == "" || os.Getenv("SANDBOX") != "" {
 		t.Skip("`make test-containers` runs this outside of the sandbox")

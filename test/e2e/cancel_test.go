@@ -311,7 +311,7 @@ func judgeCancel(r raced, ended string, dials int) (fault string) {
 	yes := r.count(http.StatusOK)
 	switch {
 	case yes > 0 && (ended != "canceled" || dials != 0):
-		return "a 200 was a lie"
+		return "a cancel returned 200, but the request was dialed or did not become canceled"
 	case yes > 1:
 		return "two cancels of one request succeeded"
 	case ended == "canceled" && dials != 0:
@@ -319,7 +319,7 @@ func judgeCancel(r raced, ended string, dials int) (fault string) {
 	case yes == 0 && ended == "canceled" && !r.unanswered:
 		return "a cancel returned 409, but no other cancel succeeded"
 	case ended != "canceled" && ended != "completed" && ended != "failed":
-		return "it did not go on to an end of its own"
+		return "the request did not complete, fail or become canceled"
 	case ended != "canceled" && dials != 1:
 		return "it was to be dialed once"
 	}

@@ -69,8 +69,9 @@ func pointsIn(dir string) (points []string, err error) {
 	return points, err
 }
 
-// addInboundNumber gives the workspace a number for inbound calls. It repeats the request, because
-// a dialer that was killed can still lack the agent.
+// addInboundNumber gives the workspace a number for inbound calls. After a kill and a restart, the
+// dialer may not have received the agent from Kafka yet. It then refuses the number with
+// invalid_agent, and addInboundNumber repeats the request.
 func addInboundNumber(t *testing.T, w *kit.Workspace, to string) {
 	t.Helper()
 	until(t, "the dialer has received the agent", func() bool {

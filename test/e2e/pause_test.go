@@ -216,7 +216,8 @@ func (p *pauseTrial) dials(t *testing.T) map[string][]time.Time {
 
 // killEachService kills the gateway immediately after the response to the pause. It kills the
 // dialer last, when no dial is in progress any more, because a dial that is interrupted ends
-// without a call. Until then the live call must continue. The kill of its dialer ends the live call.
+// without a call. Until then the live call must continue. The kill of its dialer ends the live
+// call.
 func (p *pauseTrial) killEachService(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"gateway", "calls", "billing-wallet", "contacts-compliance", "dialer"} {

@@ -123,8 +123,8 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 	}
 }
 
-// subscribeToRecordings returns a function that counts the signed deliveries of call.recording_ready
-// of a call.
+// subscribeToRecordings returns a function that counts the signed deliveries of
+// call.recording_ready of a call.
 func subscribeToRecordings(t *testing.T, w *kit.Workspace, hooks *kit.Receiver) func(callID string) int {
 	t.Helper()
 	path := w.ID + "/recordings"

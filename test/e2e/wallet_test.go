@@ -241,8 +241,8 @@ func (c *crowd) each(work []string, do func(string)) {
 	clients.Wait()
 }
 
-// awaitBooks waits until the available and the held credit have the values of the given numbers of
-// holds. At every read the ledger must have no difference.
+// awaitBooks waits until the available credit is availableHolds × walletHold and the held credit is
+// heldHolds × walletHold. At every read the ledger must have no difference.
 func awaitBooks(t *testing.T, w *kit.Workspace, availableHolds, heldHolds int) {
 	t.Helper()
 	var seen struct{ Spendable, Held, Balance money.Micro }

@@ -39,10 +39,10 @@ type sentRequest struct {
 	Body                         any
 }
 
-// TestSamples_OfOneOperationSendTheSameRequest runs the curl sample of every operation. It also runs
-// the TypeScript and Python samples of the public API, and the samples of some further operations in
-// all languages: starting the programs takes time, and each Go sample is compiled. All samples of an
-// operation must send the same request.
+// TestSamples_OfOneOperationSendTheSameRequest runs the curl sample of every operation. It also
+// runs the TypeScript and Python samples of the public API, and the samples of some further
+// operations in all languages: starting the programs takes time, and each Go sample is compiled.
+// All samples of an operation must send the same request.
 func TestSamples_OfOneOperationSendTheSameRequest(t *testing.T) {
 	var sent []sentRequest
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

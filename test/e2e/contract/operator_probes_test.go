@@ -27,8 +27,9 @@ var withoutProbe = map[string]string{
 	"PUT /contacts/{phone_e164}/consent": "it writes a record of the caller's workspace about any number",
 }
 
-// TestIsolation_OperatorProbesCoverEveryOperation requires a probe for each operation of the operator
-// API that names an object of a workspace in its path, and for each query parameter that can.
+// TestIsolation_OperatorProbesCoverEveryOperation requires a probe for each operation of the
+// operator API that names an object of a workspace in its path, and for each query parameter that
+// can.
 func TestIsolation_OperatorProbesCoverEveryOperation(t *testing.T) {
 	tried := map[string]bool{}
 	for _, p := range allOperatorProbes(&otherWorkspace{tenant: &tenant{}}) {

@@ -33,8 +33,8 @@ func (c *client) consoleStream(t *testing.T, w *tenant) io.Reader {
 	return response.Body
 }
 
-// Each stream is open while its credential is revoked. After the stream has ended, a new request with
-// the credential must be refused.
+// Each stream is open while its credential is revoked. After the stream has ended, a new request
+// with the credential must be refused.
 func TestRevocation_ClosesOpenEventStreamsWithinFiveSeconds(t *testing.T) {
 	w := workspace(t)
 	in := []string{"Ringfence-Workspace", w.id}

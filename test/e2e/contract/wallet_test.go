@@ -45,7 +45,8 @@ func TestWallet_ChargeIsTheTalkTimeRoundedUp(t *testing.T) {
 	w.topUp(t, "10")
 	w.operator.want(t, 200, "PUT", w.admin+"/rates", []set{{"prefix": "+1", "per_minute": "0.070007", "increment_seconds": 7}})
 	ids := []string{}
-	for _, digits := range []int{1, 95, 90} { // the called persons talk, hang up immediately, and are busy
+	// 01: the person talks. 95: the person hangs up immediately. 90: the number is busy.
+	for _, digits := range []int{1, 95, 90} {
 		ids = append(ids, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(digits))).text("id"))
 	}
 	left := int64(10_000_000)

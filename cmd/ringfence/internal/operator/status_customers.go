@@ -31,8 +31,8 @@ type customerStatus struct {
 	Erasures []openErasure `json:"open_erasures"`
 }
 
-// waitingDeliveries describes the deliveries of a subscription that were not sent yet. Oldest is the
-// time of the oldest of them. If More is true, only the newest deliveries were counted.
+// waitingDeliveries describes the deliveries of a subscription that were not sent yet. Oldest is
+// the time of the oldest of them. If More is true, only the newest deliveries were counted.
 type waitingDeliveries struct {
 	URL    string            `json:"url"`
 	Count  int               `json:"count"`
@@ -109,8 +109,9 @@ func (c customerStatus) lines() (lines []string) {
 	return lines
 }
 
-// checkCustomers returns the active workspaces with an empty wallet, a failing subscription, waiting
-// deliveries or an open erasure. If only is not empty, it checks the workspace with that id.
+// checkCustomers returns the active workspaces with an empty wallet, a failing subscription,
+// waiting deliveries or an open erasure. If only is not empty, it checks the workspace with that
+// id.
 func (d *Client) checkCustomers(ctx context.Context, only string) ([]customerStatus, error) {
 	var members []json.RawMessage
 	var err error

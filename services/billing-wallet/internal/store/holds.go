@@ -189,8 +189,10 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id, holds.inbound`
 
-// markLongOpen finds a correct hold repeatedly, because a hold can be open for several days. The
-// holds with the oldest report are first. So the LIMIT does not leave out the same holds each time.
+// markLongOpen selects holds that have been open for a long time. This is not always a fault: a
+// hold can be open for several days. So markLongOpen can select a hold again, @after seconds after
+// the last event about it. The holds without a recent event are first, so that the LIMIT does not
+// exclude the same holds each time.
 const markLongOpen = `
 WITH due AS (
     SELECT request_id FROM holds

@@ -71,8 +71,8 @@ const (
 	invitationsPage     = "/operator/invitations"
 )
 
-// operatorInvitation is an invitation to become an operator. If PersonID is set, it is the link with
-// which this person registers a new passkey.
+// operatorInvitation is an invitation to become an operator. If PersonID is set, it is the link
+// with which this person registers a new passkey.
 type operatorInvitation struct {
 	sentInvitation
 	PersonID *uuid.UUID `json:"person_id"`

@@ -87,7 +87,7 @@ func TestApplySetting_RecordsAVersionForEachNewPolicy(t *testing.T) {
 	for _, text := range []string{
 		``, // the empty text sets the default policy of a new workspace
 		`{"window":{"start":"10:00","end":"11:00"}}`,
-		// this policy equals the previous policy
+		// "recipient" is the default timezone, so this policy equals the policy in the line above
 		`{"window":{"start":"10:00","end":"11:00"},"timezone":"recipient"}`,
 		`{"packs":["us"],"window":{"start":"07:00","end":"22:00"},"override":{"reason":"staff lines"}}`,
 	} {

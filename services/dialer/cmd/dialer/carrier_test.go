@@ -195,7 +195,7 @@ func TestCarrier_CallPlacedAfterTheTimeoutIsHungUp(t *testing.T) {
 // The carrier loses its data during a call. The call is not charged and not dialed again.
 func TestCarrier_LostDataEndsTheCallWithoutASecondDial(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "4") // the simulated persons talk for at least 8 s
+	r := newRig(t, "4") // a simulated person talks for at least 4 × 2 s
 	p := r.dialer("CIRCUIT_REST=100ms")
 	const lives, dies = "+14155550701", "+14155550702"
 	id := r.request(lives, func(o *order) { o.maxCall = 2 })

@@ -173,7 +173,7 @@ func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
 
 func TestCrash_NextProcessHangsUpTheCall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "8") // the simulated persons talk for at least 16 s
+	r := newRig(t, "8") // a simulated person talks for at least 8 × 2 s
 	first := r.dialer()
 	id := r.request("+14155550101")
 	inProgress(t, r, id)

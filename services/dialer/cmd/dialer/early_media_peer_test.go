@@ -61,7 +61,8 @@ func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSe
 	if strings.Contains(file, ",") { // a comma separates arguments in the dialplan
 		t.Fatalf("file of the announcement = %q, want a name without a comma", file)
 	}
-	samples := int(setup.announcement.Milliseconds()) // mu-law has 8 samples per ms; loud repeats 8 samples
+	// The 8 samples below are 1 ms of mu-law audio. They are repeated once per millisecond.
+	samples := int(setup.announcement.Milliseconds())
 	loud := bytes.Repeat([]byte{0x10, 0x10, 0x10, 0x10, 0x90, 0x90, 0x90, 0x90}, samples)
 	if err := os.WriteFile(file+".ulaw", loud, 0o600); err != nil {
 		t.Fatal(err)

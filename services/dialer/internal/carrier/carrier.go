@@ -1,6 +1,6 @@
 // Package carrier defines what the dialer requires of a telephone carrier, which places, answers
-// and ends calls and returns their states. It also defines the events of calls. Each carrier is a
-// package of its own, which must pass the conformance suite in carriertest.
+// and ends calls and returns their states. It also defines the events of calls. Each carrier has
+// its own package, which must pass the conformance suite in carriertest.
 package carrier
 
 import (

@@ -253,9 +253,10 @@ func (q *playout) removePlayed() (played []string) {
 	return played
 }
 
-// ratchet detects an agent that sends audio in real time but is permanently late, for example a
-// gateway after a stall. The queue of such an agent never becomes empty. Silent frames are then
-// dropped until the agent is on time again.
+// ratchet detects an agent that sends audio in real time but whose audio is permanently delayed in
+// the queue. For example, a gateway stalls, sends the missing audio in a burst, and then continues
+// in real time. From then on, the queue always contains as much audio as the burst. Silent frames
+// are then dropped until the queue contains at most one frame.
 //
 // ratchet observes the last four slots of half a second. A model sends audio faster than real time.
 // Its frames are never dropped.
@@ -266,15 +267,16 @@ type ratchet struct {
 	ticks   int // ticks of the current slot so far
 	filled  int
 	lowest  int
-	late    bool
+	late    bool // true if the audio is delayed in the queue
 }
 
 const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// minSurplus is two frames. An agent is late if its queue never contains less than minSurplus. If
-	// the agent is on time, its queue contains at most one frame.
+	// minSurplus is two frames. If the queue of an agent that sends in real time never contains less
+	// than minSurplus, the audio is delayed in the queue. Without a delay, the queue becomes empty or
+	// contains one frame.
 	minSurplus = 2 * agent.FrameBytes
 )
 
@@ -284,7 +286,7 @@ func (r *ratchet) recordTick(depth int) bool {
 	if r.ticks == 0 || depth < r.lowest {
 		r.lowest = depth
 	}
-	if depth <= agent.FrameBytes { // the agent is on time again
+	if depth <= agent.FrameBytes { // the queue delays the audio no longer
 		r.late = false
 	}
 	if r.ticks++; r.ticks < slotTicks {

@@ -121,8 +121,8 @@ func (c *Conversation) settleOutcome(outcome string) {
 	}
 }
 
-// optOut reports the opt-out before the agent can speak again. Further calls have no effect. If
-// quote is empty, the person's last words are the evidence.
+// optOut reports the opt-out before the agent can speak again. It does nothing if the opt-out was
+// already reported. If quote is empty, the person's last words are the evidence.
 func (c *Conversation) optOut(quote string) {
 	if c.opted && c.quoteLimit.IsZero() {
 		return

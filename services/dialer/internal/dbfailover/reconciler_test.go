@@ -60,8 +60,8 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// newReconciler returns a reconciler. Instead of waiting for the other dialers, it calls meanwhile,
-// which can be nil.
+// newReconciler returns a reconciler that does not wait for the other dialers. Instead of the wait,
+// it calls the function meanwhile, unless meanwhile is nil.
 func (w *fixture) newReconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.waitForDialers = func(context.Context) error {
@@ -162,7 +162,8 @@ func (w *fixture) inAnotherCall(i store.Intent) {
 }
 
 // publishForTwoTrunks publishes two intents of a request, one for each of two trunks. The first
-// trunk refused the call, so the first intent is withdrawn. The second intent has no fence.
+// trunk refused the call, so the first intent is withdrawn. The second intent is i. It has no
+// fence.
 func (w *fixture) publishForTwoTrunks(i store.Intent, instance uuid.UUID) {
 	w.Helper()
 	w.enqueue(i)
@@ -173,8 +174,9 @@ func (w *fixture) publishForTwoTrunks(i store.Intent, instance uuid.UUID) {
 	w.insertFence(refused)
 }
 
-// publishAfterAnotherFence publishes two intents of one request for two processes. The database has
-// only the fence of the first intent. The first intent is not withdrawn.
+// publishAfterAnotherFence publishes two intents of one request, each of another process. The first
+// intent has a fence, and publishAfterAnotherFence does not withdraw it. The second intent is i. It
+// has no fence.
 func (w *fixture) publishAfterAnotherFence(i store.Intent) {
 	w.Helper()
 	earlier := otherIntent(i)

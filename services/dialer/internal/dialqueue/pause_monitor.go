@@ -13,9 +13,9 @@ import (
 const (
 	// pauseReadInterval is the time between two reads of the pauses.
 	pauseReadInterval = 300 * time.Millisecond
-	// maxPauseAge is the maximum age of the pauses at which an INVITE is permitted. The API promises
-	// that no INVITE is sent more than 2 s after the response to a pause. The remaining time is for
-	// sending the INVITE.
+	// maxPauseAge is the maximum time from the start of the last successful read of the pauses to the
+	// permission of an INVITE. The API promises that no INVITE is sent more than 2 s after the
+	// response to a pause. The remaining second is for sending the INVITE.
 	maxPauseAge = time.Second
 	// pauseReadTimeout limits one read.
 	pauseReadTimeout = 2 * time.Second

@@ -125,9 +125,9 @@ func (w Workspace) Suspended() bool { return w.Status != "active" }
 // and its plan has API access. A request of a person needs no API access.
 func (w Workspace) MayDial(byPerson bool) bool { return !w.Suspended() && (w.APIEnabled || byPerson) }
 
-// MayReach reports whether a call of the workspace may be transferred to the number. A workspace can
-// be restricted to some prefixes. A transfer needs no API access, because inbound calls and calls
-// that people place do not need it.
+// MayReach reports whether a call of the workspace may be transferred to the number. A workspace
+// can be restricted to some prefixes. A transfer needs no API access, because inbound calls and
+// calls that people place do not need it.
 func (w Workspace) MayReach(to phone.Number) bool {
 	return !w.Suspended() && to.Forbidden() == "" && (len(w.Destinations) == 0 || to.HasPrefix(w.Destinations))
 }

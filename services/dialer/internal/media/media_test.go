@@ -474,7 +474,7 @@ func TestStream_ReceivesDigitsWithASeparateSSRC(t *testing.T) {
 
 func TestStream_ReceivesDigits(t *testing.T) {
 	// 101 is the payload type in this side's SDP, and 96 that in the far end's SDP. Some far ends send
-	// the payload type of their own SDP.
+	// the payload type in the SDP that they sent.
 	for _, payloadType := range []uint8{101, 96} {
 		d := newStreamTest(t)
 		d.connect(t)

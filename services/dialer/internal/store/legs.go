@@ -55,7 +55,8 @@ type Leg struct {
 	AnsweredAt *time.Time `db:"answered_at"`
 	// WorkspaceID is the workspace of the call. It is uuid.Nil if the call has no row.
 	WorkspaceID uuid.UUID `db:"workspace_id"`
-	// Ending is the ending of the call's row. It is empty if the call has no row.
+	// Ending is the reason for which the dialer hangs up the call, from the column calls.ending. It is
+	// empty if the dialer does not hang up the call or the call has no row.
 	Ending callstate.Ending `db:"ending"`
 	// Attempt is stored together with the leg. Queries for legs do not return it.
 	Attempt TrunkAttempt `db:"-"`

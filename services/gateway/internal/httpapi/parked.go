@@ -114,7 +114,8 @@ func (a *Admin) replayParked(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// systemCaller returns the identity that the gateway signs for requests that belong to no workspace.
+// systemCaller returns the identity that the gateway signs for requests that belong to no
+// workspace.
 func (act actor) systemCaller() serviceauth.Caller {
 	return serviceauth.Caller{RequestID: act.requestID, Access: serviceauth.Write, Operator: act.operator,
 		PersonName: act.personName()}
