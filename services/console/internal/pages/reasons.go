@@ -69,7 +69,7 @@ func showCancel(v *visit) (view, error) {
 	return v.showEnd(endData{Key: "cancel", Icon: "x", Next: v.cameFrom(v.path("call-requests"))}, "requests",
 		read(v, &request, "/v1/call-requests/"+id.String(), nil),
 		func(data *endData) {
-			data.Number, data.Status, data.AgentID = string(request.To), string(request.Status), request.AgentID
+			data.Number, data.Status, data.AgentID = request.To, string(request.Status), request.AgentID
 		})
 }
 
