@@ -76,7 +76,8 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 				"wallet    empty         Acme has 0 EUR to spend, `ringfence -w 1 wallet top-up` adds credit\n" +
 				"webhook   failing       https://a.example of Acme, 7 failures in a row, last error: status 500\n" +
 				"webhook   failed        https://c.example of Acme, 40 failures in a row, last error: unknown\n" +
-				"webhook   waiting       https://b.example of Acme, 3 or more deliveries wait, one of them since 2026-06-04T08:00:00Z\n" +
+				"webhook   waiting       https://b.example of Acme, 3 or more deliveries wait, " +
+				"one of them since 2026-06-04T08:00:00Z\n" +
 				"erasure   open          8 of Best, since 2026-06-04T09:00:00Z, waits for calls and dialer\n",
 		},
 		{

@@ -203,7 +203,8 @@ func TestComposeFile_ConnectionsFitPostgres(t *testing.T) {
 func poolSize(t *testing.T) string {
 	t.Helper()
 	help := described(t, "services/calls")["POSTGRES_MAX_CONNS"]
-	return strings.TrimSuffix(help[strings.LastIndex(help, "(")+1:], ")")
+	_, size, _ := strings.Cut(help, "0 means ")
+	return strings.TrimSuffix(size, ".")
 }
 
 func TestCharts_PoolSizeEqualsTheCodesDefault(t *testing.T) {

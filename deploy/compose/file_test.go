@@ -290,7 +290,7 @@ func fileOf(t *testing.T, path string) map[string]string {
 
 // Each address must belong to a service of the file. Each trusted public key must match the seed of
 // the service that signs. A script of the repository must create each role.
-func TestComposeFile_HasMatchingAddressesKeysAndRoles(t *testing.T) {
+func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 	t.Parallel()
 	c, roles := composed(t), strings.Join(lines(t, "deploy/compose/postgres.sql"), "\n")
 	public := map[string]string{}

@@ -83,6 +83,8 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 		}
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", v.Name, defaultValue, v.Help)
 	}
-	fmt.Fprintf(table, "  OTEL_EXPORTER_OTLP_ENDPOINT\t(empty)\tURL of a collector to which traces are sent (OTLP over HTTP). If empty, no traces are sent.\n")
+	fmt.Fprintf(table, "  OTEL_EXPORTER_OTLP_ENDPOINT\t(empty)\t"+
+		"URL of a collector to which traces are sent (OTLP over HTTP). "+
+		"If empty, no traces are sent.\n")
 	_ = table.Flush()
 }

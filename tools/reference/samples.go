@@ -181,7 +181,8 @@ func (r sampleRequest) typeScript() string {
 		headers = append(headers, fmt.Sprintf("%q: %q", header[0], header[1]))
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "const response = await fetch(`${process.env.%s}%s`, {\n  method: %q,\n", r.api.url, r.path, r.method)
+	fmt.Fprintf(&text, "const response = await fetch(`${process.env.%s}%s`, {\n", r.api.url, r.path)
+	fmt.Fprintf(&text, "  method: %q,\n", r.method)
 	if len(headers) > 0 {
 		fmt.Fprintf(&text, "  headers: { %s },\n", strings.Join(headers, ", "))
 	}
@@ -238,7 +239,8 @@ func (r sampleRequest) golang() string {
 	var text strings.Builder
 	text.WriteString("package main\n\nimport (\n\t\"fmt\"\n\t\"io\"\n\t\"log\"\n\t\"net/http\"\n\t\"os\"\n" + imports +
 		")\n\nfunc main() {\n")
-	fmt.Fprintf(&text, "\trequest, err := http.NewRequest(%q, os.Getenv(%q)+%q, %s)\n", r.method, r.api.url, r.path, reader)
+	const newRequest = "\trequest, err := http.NewRequest(%q, os.Getenv(%q)+%q, %s)\n"
+	fmt.Fprintf(&text, newRequest, r.method, r.api.url, r.path, reader)
 	text.WriteString("\tif err != nil {\n\t\tlog.Fatal(err)\n\t}\n")
 	if !r.open {
 		fmt.Fprintf(&text, "\trequest.Header.Set(\"Authorization\", \"Bearer \"+os.Getenv(%q))\n", r.api.token)

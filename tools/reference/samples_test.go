@@ -78,20 +78,25 @@ func TestSamples_OfOneOperationSendTheSameRequest(t *testing.T) {
 					t.Fatal(err)
 				}
 				sent = nil
-				languages := []string{"shell"}
-				if file == "openapi" {
-					languages = append(languages, "typescript", "python")
-				}
-				if slices.Contains(inAllLanguages, path) {
-					languages = []string{"shell", "typescript", "python", "go"}
-				}
-				run += of.runAll(t, server.URL, languages)
+				run += of.runAll(t, server.URL, languagesOf(file, path))
 				checkSent(t, strings.ToUpper(method), path, of, sent)
 			}
 		}
 		if run < 30 {
 			t.Errorf("%s: %d samples were run, want at least 30", file, run)
 		}
+	}
+}
+
+// languagesOf returns the languages in which the samples of a path are run.
+func languagesOf(file, path string) []string {
+	switch {
+	case slices.Contains(inAllLanguages, path):
+		return []string{"shell", "typescript", "python", "go"}
+	case file == "openapi":
+		return []string{"shell", "typescript", "python"}
+	default:
+		return []string{"shell"}
 	}
 }
 

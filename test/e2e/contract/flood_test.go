@@ -150,7 +150,8 @@ func TestFlood_CountsTheClientAddress(t *testing.T) {
 		for _, value := range headers {
 			lines = append(lines, forwardedHeader, value)
 		}
-		return limitsOf(t, "a request with an unknown key", c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)).remaining
+		refusal := c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)
+		return limitsOf(t, "a request with an unknown key", refusal).remaining
 	}
 	const untouched = 599
 	// sendAndLook sends 90 requests from the address and then calls look immediately. Every 100 ms,

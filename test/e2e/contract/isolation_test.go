@@ -134,14 +134,19 @@ const (
 
 func newOtherWorkspace(t *testing.T) *otherWorkspace {
 	t.Helper()
-	s := &otherWorkspace{tenant: workspace(t), number: number(1), optedOut: number(1), optedOutToo: number(1), consented: number(1)}
+	s := &otherWorkspace{
+		tenant: workspace(t), number: number(1), optedOut: number(1), optedOutToo: number(1), consented: number(1),
+	}
 	s.topUp(t, "100")
-	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": s.number, "name": otherName, "metadata": set{"a": 1}}).text("id")
+	contact := set{"phone_e164": s.number, "name": otherName, "metadata": set{"a": 1}}
+	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", contact).text("id")
 	s.dialed = s.write.want(t, 202, "POST", "/v1/calls", s.order(s.number, "external_ref", otherRef)).text("id")
 	s.call = s.ended(t, s.dialed).text("call_id")
 	s.event = uuid.NewSHA1(uuid.MustParse(s.call), []byte("call.completed")).String()
-	s.request = s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "external_ref", otherRef, "idempotency_key", otherKey, "scheduled_for", ahead())).text("id")
-	s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "scheduled_for", ahead()), "Idempotency-Key", otherHeaderKey)
+	order := s.order(number(1), "external_ref", otherRef, "idempotency_key", otherKey, "scheduled_for", ahead())
+	s.request = s.write.want(t, 202, "POST", "/v1/calls", order).text("id")
+	order = s.order(number(1), "scheduled_for", ahead())
+	s.write.want(t, 202, "POST", "/v1/calls", order, "Idempotency-Key", otherHeaderKey)
 	s.write.want(t, 200, "PUT", dialing, set{"state": "active", "reason": otherName})
 	until(t, "the call is charged and has an outcome", func() bool {
 		call := s.read.want(t, 200, "GET", "/v1/calls/"+s.call, nil)
@@ -169,7 +174,8 @@ func newOtherWorkspace(t *testing.T) *otherWorkspace {
 	s.requested = s.read.want(t, 200, "GET", "/v1/call-requests/"+s.request, nil).text("to")
 	s.operator.want(t, 200, "PUT", s.admin+"/agent-keys/"+s.agent, set{"key": agentKey})
 	s.erased = number(1)
-	s.erasure, _ = s.operator.want(t, 200, "DELETE", s.admin+"/contacts/"+s.erased, nil).members()["erasure"].(map[string]any)["id"].(string)
+	erased := s.operator.want(t, 200, "DELETE", s.admin+"/contacts/"+s.erased, nil).members()
+	s.erasure, _ = erased["erasure"].(map[string]any)["id"].(string)
 	s.list = s.operator.want(t, 201, "POST", s.admin+"/opt-out-imports", set{"reason": "bought"}).text("id")
 	s.transaction = s.operator.want(t, 200, "GET", s.admin+"/wallet/transactions", nil).ids()[0]
 	s.inbound = s.operator.want(t, 201, "POST", s.admin+"/numbers", set{"phone_e164": number(1), "agent_id": s.agent}).text("id")

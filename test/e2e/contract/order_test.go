@@ -92,9 +92,9 @@ func TestCheckOrder_TestedRequestsCoverEveryOperation(t *testing.T) {
 	}
 }
 
-// TestCheckOrder_EveryRouteReportsTheFirstError sends requests with several errors. The response
+// TestOrder_ChecksOfEveryRoute sends requests with several errors. The response
 // must contain the error of the check that is first in the documented order.
-func TestCheckOrder_EveryRouteReportsTheFirstError(t *testing.T) {
+func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
 	w := workspace(t)
@@ -229,9 +229,9 @@ func (p placeError) isCompatible(other placeError) bool {
 	return !contacts && (p.to == "" || other.to == "")
 }
 
-// TestCheckOrder_PlacingACallReportsTheFirstError sends every possible pair of errors. The response
+// TestOrder_ChecksOfPlacingACall sends every possible pair of errors. The response
 // must have the error of the earlier check.
-func TestCheckOrder_PlacingACallReportsTheFirstError(t *testing.T) {
+func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	closed := closedWindow(time.Now())
 	open, shut := workspace(t), workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
 	optedOut, withdrawn, clean := number(1), number(1), number(1)

@@ -90,8 +90,14 @@ func probes(s *otherWorkspace) []probe {
 		probe{"POST " + calls, "agent_id", calls, `{"agent_id":"{x}","to":"+14155559901",` + queued + `}`, "", s.agent, unknownID()},
 		probe{"POST " + calls, "contact_id with its number", calls, `{"agent_id":"{agent}","contact_id":"{x}","to":"` + s.number + `",` + queued + `}`, "", s.contact, unknownID()},
 		probe{"POST " + calls, "contact_id with another number", calls, `{"agent_id":"{agent}","contact_id":"{x}","to":"+14155559901",` + queued + `}`, "", s.contact, unknownID()},
-		probe{"POST " + calls, "idempotency key", calls, `{"agent_id":"{agent}","to":"+14155559901","idempotency_key":"{x}",` + queued + `}`, "", otherKey, "a-key-of-nobody"},
-		probe{"POST " + calls, "idempotency key in the header", calls, `{"agent_id":"{agent}","to":"+14155559901",` + queued + `}`, "{x}", otherHeaderKey, "another-of-nobody"},
+		probe{
+			"POST " + calls, "idempotency key", calls,
+			`{"agent_id":"{agent}","to":"+14155559901","idempotency_key":"{x}",` + queued + `}`, "", otherKey, "a-key-of-nobody",
+		},
+		probe{
+			"POST " + calls, "idempotency key in the header", calls,
+			`{"agent_id":"{agent}","to":"+14155559901",` + queued + `}`, "{x}", otherHeaderKey, "another-of-nobody",
+		},
 		probe{"POST " + calls, "a number opted out elsewhere", calls, `{"agent_id":"{agent}","to":"{x}",` + queued + `}`, "", s.optedOutToo, number(1)},
 		probe{"POST /v1/opt-outs", "a number with consent elsewhere", "/v1/opt-outs", `{"phone_e164":"{x}"}`, "", s.consented, number(1)},
 		probe{"POST " + contacts, "a contact's number", contacts, `{"phone_e164":"{x}"}`, "", s.number, number(1)},
@@ -147,8 +153,14 @@ func operatorProbes(s *otherWorkspace) []probe {
 		// workspace has no contact with this number.
 		{"GET /contacts/{phone_e164}/consent", "number", "/contacts/{x}/consent", "", "", s.optedOut, number(1)},
 		{"GET /contacts/{phone_e164}/preview", "number", "/contacts/{x}/preview?at=" + ahead(), "", "", s.optedOut, number(1)},
-		{"GET " + hooks + "/{subscription_id}/deliveries", "id", hooks + "/{x}/deliveries", "", "", s.subscription, unknownID()},
-		{"GET " + hooks + "/{subscription_id}/deliveries/{delivery_id}", "both ids", hooks + "/{x}/deliveries/" + s.delivery, "", "", s.subscription, unknownID()},
+		{
+			"GET " + hooks + "/{subscription_id}/deliveries", "id", hooks + "/{x}/deliveries", "", "", s.subscription,
+			unknownID(),
+		},
+		{
+			"GET " + hooks + "/{subscription_id}/deliveries/{delivery_id}", "both ids", hooks + "/{x}/deliveries/" + s.delivery,
+			"", "", s.subscription, unknownID(),
+		},
 
 		{"POST /call-requests/{call_request_id}/cancel", "id", "/call-requests/{x}/cancel", "", "", s.request, unknownID()},
 		{"PUT /opt-out-imports/{import_id}/parts/{part}", "id", "/opt-out-imports/{x}/parts/1", "+15005550001", "", s.list, unknownID()},

@@ -118,7 +118,8 @@ INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_
        max_call_seconds, state, inbound)
 SELECT h.request_id, @workspace_id, h.amount, @currency, h.per_minute, h.increment, h.max_call, 'held', h.inbound
 FROM unnest(@request_ids::uuid[], @amounts::bigint[], @per_minute::bigint[], @increments::integer[],
-            @max_call::integer[], @inbound::boolean[]) AS h (request_id, amount, per_minute, increment, max_call, inbound)`
+            @max_call::integer[], @inbound::boolean[])
+            AS h (request_id, amount, per_minute, increment, max_call, inbound)`
 
 func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error {
 	n := len(made)

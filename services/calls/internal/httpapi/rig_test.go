@@ -79,7 +79,8 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	}
 	pool := pgtest.New(t, "calls", tracks...)
 	r := &rig{
-		t: t, pool: pool, store: store.New(pool, set.links), peers: &fakePeers{preCheck: allow, hold: held, withdraw: withdrawn(true)},
+		t: t, pool: pool, store: store.New(pool, set.links),
+		peers: &fakePeers{preCheck: allow, hold: held, withdraw: withdrawn(true)},
 		waits: set.waits, workspace: newID(t), metrics: prometheus.NewRegistry(),
 	}
 	r.gateway = keys(t, "gateway")

@@ -32,7 +32,8 @@ type API struct {
 // New returns the API. The API calls wake after each commit that wrote to the outbox. If links is
 // nil, no call shows a recording.
 func New(
-	in *callrequests.Intake, canceler *callrequests.Canceler, st *store.Store, links *recordings.Links, peers *peers.Clients, wake func(),
+	in *callrequests.Intake, canceler *callrequests.Canceler, st *store.Store, links *recordings.Links,
+	peers *peers.Clients, wake func(),
 ) *API {
 	return &API{intake: in, canceler: canceler, store: st, links: links, peers: peers, wake: wake, now: time.Now}
 }

@@ -271,7 +271,10 @@ func TestRecording_EventsOfAnErasedCallHaveNoLink(t *testing.T) {
 
 func TestRecording_LinkIsSignedWithoutARequestToTheStorage(t *testing.T) {
 	t.Parallel()
-	links, err := recordings.NewLinks(recordingstore.Storage{URL: "http://127.0.0.1:1", PublicURL: "https://files.example.com", Region: "eu-1", Bucket: "calls", AccessKey: "a", SecretKey: "s"})
+	links, err := recordings.NewLinks(recordingstore.Storage{
+		URL: "http://127.0.0.1:1", PublicURL: "https://files.example.com", Region: "eu-1", Bucket: "calls",
+		AccessKey: "a", SecretKey: "s",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

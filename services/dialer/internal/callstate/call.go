@@ -345,47 +345,40 @@ func (c *Call) dropTranscript() {
 // causeOf returns the cause of the end. If unknown is true, it is not known whether the phone rang
 // or the call was answered.
 func (c *Call) causeOf(e End) (cause Cause, unknown bool) {
-	cause = e.Cause
-	switch c.Ending {
+	switch {
 	// The event says that the dialer hung up, but no reason is stored. The process that owned the call
 	// died, and the carrier hung up before the recovery job took over the call.
-	case EndingNone:
-		unknown = e.ByUs && cause == Unspecified
-	case EndingAgent: // even if the person hung up after the agent had failed
-		cause = AgentError
-	// If the call ended before the dialer hung up, the carrier's cause is kept.
-	case EndingRecovery, EndingUnknown, EndingLost:
-		if e.ByUs {
-			cause, unknown = Unspecified, true
-		}
-	case EndingLongest:
-		if e.ByUs {
-			cause = MaxDuration
-		}
-	case EndingRing:
-		if e.ByUs && c.AnsweredAt == nil {
-			cause = NoAnswer
-		} else if e.ByUs {
-			cause = OriginatorCancel // the callee answered just as the ring limit ended
-		}
-	case EndingWatchdog:
-		if e.ByUs {
-			cause = RecoveryOnTimerExpire
-		}
-	// If the caller hung up at the same time, the carrier's cause is kept.
-	case EndingBusy:
-		if e.ByUs && c.AnsweredAt == nil {
-			cause = UserBusy
-		}
-	// If the other side hung up at the same time, the carrier's cause is kept.
-	case EndingRequested:
-		if e.ByUs && c.AnsweredAt != nil {
-			cause = NormalClearing
-		} else if e.ByUs {
-			cause = OriginatorCancel
-		}
+	case c.Ending == EndingNone:
+		return e.Cause, e.ByUs && e.Cause == Unspecified
+	case c.Ending == EndingAgent: // even if the person hung up after the agent had failed
+		return AgentError, false
+	case !e.ByUs: // the other side ended the call before the dialer hung up
+		return e.Cause, false
 	}
-	return cause, unknown
+	answered := c.AnsweredAt != nil
+	switch c.Ending {
+	case EndingRecovery, EndingUnknown, EndingLost:
+		return Unspecified, true
+	case EndingLongest:
+		return MaxDuration, false
+	case EndingWatchdog:
+		return RecoveryOnTimerExpire, false
+	case EndingRing:
+		if answered { // the callee answered just as the ring limit ended
+			return OriginatorCancel, false
+		}
+		return NoAnswer, false
+	case EndingBusy:
+		if !answered {
+			return UserBusy, false
+		}
+	case EndingRequested:
+		if answered {
+			return NormalClearing, false
+		}
+		return OriginatorCancel, false
+	}
+	return e.Cause, false
 }
 
 func (c *Call) settleEnd(e End) {

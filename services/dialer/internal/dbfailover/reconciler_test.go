@@ -189,7 +189,8 @@ func (w *fixture) publishAfterAnotherFence(i store.Intent) {
 func (w *fixture) erase(i store.Intent) {
 	w.Helper()
 	err := pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
-		return w.store.EraseRequest(w.Context(), tx, i.CallRequestID, store.Erasure{ID: uuid.New(), WorkspaceID: i.WorkspaceID})
+		erasure := store.Erasure{ID: uuid.New(), WorkspaceID: i.WorkspaceID}
+		return w.store.EraseRequest(w.Context(), tx, i.CallRequestID, erasure)
 	})
 	if !errors.Is(err, store.ErrServerChanged) {
 		w.Errorf("EraseRequest before the reconciliation = %v, want ErrServerChanged", err)

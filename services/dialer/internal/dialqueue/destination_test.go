@@ -51,7 +51,10 @@ func TestCheck_RequestOfAPersonNeedsNoAPIAccess(t *testing.T) {
 		want      string
 	}{
 		{name: "key, with API access", workspace: dialqueue.Workspace{Status: "active", APIEnabled: true}, want: ""},
-		{name: "key, without API access", workspace: dialqueue.Workspace{Status: "active"}, want: dialqueue.CodeAPINotEnabled},
+		{
+			name: "key, without API access", workspace: dialqueue.Workspace{Status: "active"},
+			want: dialqueue.CodeAPINotEnabled,
+		},
 		{name: "person, without API access", workspace: dialqueue.Workspace{Status: "active"}, byPerson: true, want: ""},
 		{
 			name: "person, suspended", workspace: dialqueue.Workspace{Status: "suspended", APIEnabled: true}, byPerson: true,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/proto/eventv1"
@@ -25,8 +26,8 @@ func overdueInbound(workspace uuid.UUID) callstate.Call {
 
 func TestEndOverdueCall_PublishesTheEndOfACallThatIsNotInProgress(t *testing.T) {
 	t.Parallel()
-	const insertRow = `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at,
-		answered_at, ended_at, hangup_cause, version, max_call_seconds, deadline_at)
+	const insertRow = `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+		ringing_at, answered_at, ended_at, hangup_cause, version, max_call_seconds, deadline_at)
 		VALUES ($1, $2, 'inbound', '', '', $1, $3, now(), now(), $4, 'normal_clearing', 3, 600, now() + interval '1 hour')`
 	ago := func(d time.Duration) *time.Time { at := time.Now().Add(-d); return &at }
 	tests := []struct {
@@ -69,34 +70,38 @@ func TestEndOverdueCall_PublishesTheEndOfACallThatIsNotInProgress(t *testing.T) 
 				}
 				return err
 			})
-			if tt.wantStatus == "" {
-				if got := countRows(t, pool, `SELECT count(*) FROM outbox`); got != 0 {
-					t.Errorf("published events = %d, want 0", got)
-				}
-				return
-			}
-			var payload []byte
-			const query = `SELECT payload FROM outbox WHERE key = convert_to($1::text, 'UTF8')`
-			if err := pool.QueryRow(t.Context(), query, call.CallID).Scan(&payload); err != nil {
-				t.Fatalf("read the event of the call: %v", err)
-			}
-			var event eventv1.DialEvent
-			if err := proto.Unmarshal(payload, &event); err != nil {
-				t.Fatal(err)
-			}
-			if event.GetEnded() == nil {
-				t.Errorf("event = %T, want ended", event.GetEvent())
-			}
-			if got := event.GetCall().GetStatus(); got != tt.wantStatus {
-				t.Errorf("status = %q, want %q", got, tt.wantStatus)
-			}
-			if got := event.GetCall().GetHangupCause(); got != tt.wantCause {
-				t.Errorf("hangup cause = %q, want %q", got, tt.wantCause)
-			}
-			if got := event.GetCall().GetBillableSeconds(); got != 0 {
-				t.Errorf("billable seconds = %d, want 0", got)
+			if tt.wantStatus != "" {
+				checkPublishedEnd(t, pool, call.CallID, tt.wantStatus, tt.wantCause)
+			} else if got := countRows(t, pool, `SELECT count(*) FROM outbox`); got != 0 {
+				t.Errorf("published events = %d, want 0", got)
 			}
 		})
+	}
+}
+
+// checkPublishedEnd checks the event `ended` of a call in the outbox.
+func checkPublishedEnd(t *testing.T, pool *pgxpool.Pool, callID uuid.UUID, status, cause string) {
+	t.Helper()
+	var payload []byte
+	const query = `SELECT payload FROM outbox WHERE key = convert_to($1::text, 'UTF8')`
+	if err := pool.QueryRow(t.Context(), query, callID).Scan(&payload); err != nil {
+		t.Fatalf("read the event of the call: %v", err)
+	}
+	var event eventv1.DialEvent
+	if err := proto.Unmarshal(payload, &event); err != nil {
+		t.Fatal(err)
+	}
+	if event.GetEnded() == nil {
+		t.Errorf("event = %T, want ended", event.GetEvent())
+	}
+	if got := event.GetCall().GetStatus(); got != status {
+		t.Errorf("status = %q, want %q", got, status)
+	}
+	if got := event.GetCall().GetHangupCause(); got != cause {
+		t.Errorf("hangup cause = %q, want %q", got, cause)
+	}
+	if got := event.GetCall().GetBillableSeconds(); got != 0 {
+		t.Errorf("billable seconds = %d, want 0", got)
 	}
 }
 
@@ -116,7 +121,8 @@ func TestEndOverdueCall_WaitsForTheEndOfTheRequest(t *testing.T) {
 		{state: "dialing", want: dialqueue.Waiting},
 		{state: "ended", ended: other.AnsweredAt, want: dialqueue.Lost},
 	} {
-		if _, err := pool.Exec(t.Context(), `UPDATE dial_queue SET state = $1, ended_at = $2`, step.state, step.ended); err != nil {
+		const update = `UPDATE dial_queue SET state = $1, ended_at = $2`
+		if _, err := pool.Exec(t.Context(), update, step.state, step.ended); err != nil {
 			t.Fatal(err)
 		}
 		runTx(t, pool, func(tx pgx.Tx) error {

@@ -82,7 +82,8 @@ func FuzzAdmin(f *testing.F) {
 		},
 		IDs: []string{keyID, id},
 		Bodies: map[string][]string{
-			"POST /admin/v1/workspaces": {change}, "PATCH " + home: {change, `{"features":{"api":"yes"}}`, `{"calling_policy":{"x":1e400000}}`, `{"destinations":[1]}`, `{"retention":{"calls_days":"x"}}`,
+			"POST /admin/v1/workspaces": {change}, "PATCH " + home: {change, `{"features":{"api":"yes"}}`,
+				`{"calling_policy":{"x":1e400000}}`, `{"destinations":[1]}`, `{"retention":{"calls_days":"x"}}`,
 				`{"inbound":{"per_minute":"0.05"}}`},
 			"POST " + home + "/api-keys": {`{"name":"k","access":"read"}`}, "POST " + home + "/agents": {`{"name":"a"}`},
 		},

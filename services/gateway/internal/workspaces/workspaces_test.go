@@ -67,7 +67,7 @@ func TestWorkspace_PlanAndOverridesDecideFeatures(t *testing.T) {
 	}
 }
 
-func TestChanged_AbsentMemberIsKeptAndNullSetsTheDefault(t *testing.T) {
+func TestChanged_AbsentKeepsAndNullResets(t *testing.T) {
 	t.Parallel()
 	w := made(t, `{"name":"x","plan":"growth","currency":"USD","features":{"api":false,"webhooks":false},"rate_limit_per_minute":7,
 		"max_live_calls":8,"calls_per_second":9,"destinations":["+1"],"calling_policy":{"window":{}}}`)

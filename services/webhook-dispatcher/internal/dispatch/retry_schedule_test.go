@@ -11,7 +11,7 @@ import (
 )
 
 func defaultSchedule() dispatch.Schedule {
-	return dispatch.Schedule{Delays: []time.Duration{60 * time.Second, 120 * time.Second, 240 * time.Second, 480 * time.Second}}
+	return dispatch.Schedule{Delays: []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute}}
 }
 
 func TestNext_FollowsTheRetrySchedule(t *testing.T) {
@@ -88,7 +88,10 @@ func TestRetryAfter_ReadsSecondsAndDates(t *testing.T) {
 		{name: "a date", code: 503, header: "Thu, 04 Jun 2026 12:01:30 GMT", want: 90 * time.Second},
 		{name: "a date in the past", code: 503, header: "Thu, 04 Jun 2026 11:00:00 GMT"},
 		{name: "a negative number", code: 429, header: "-3"},
-		{name: "a number above the integer range", code: 429, header: "99999999999999999999", want: math.MaxInt32 * time.Second},
+		{
+			name: "a number above the integer range", code: 429, header: "99999999999999999999",
+			want: math.MaxInt32 * time.Second,
+		},
 		{name: "a number below the integer range", code: 429, header: "-99999999999999999999"},
 		{name: "a header that is neither a number nor a date", code: 429, header: "soon"},
 		{name: "no header", code: 429},

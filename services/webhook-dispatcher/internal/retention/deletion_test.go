@@ -93,7 +93,8 @@ func TestRun_DeletesErasedBodiesDuringADeletion(t *testing.T) {
 
 func (r *fixture) callOf(event uuid.UUID) (call uuid.UUID) {
 	r.t.Helper()
-	if err := r.pool.QueryRow(r.t.Context(), "SELECT call_id FROM deliveries WHERE event_id = $1", event).Scan(&call); err != nil {
+	const callOf = "SELECT call_id FROM deliveries WHERE event_id = $1"
+	if err := r.pool.QueryRow(r.t.Context(), callOf, event).Scan(&call); err != nil {
 		r.t.Fatal(err)
 	}
 	return call
