@@ -203,7 +203,7 @@ func TestComposeFile_ConnectionsFitPostgres(t *testing.T) {
 func poolSize(t *testing.T) string {
 	t.Helper()
 	help := described(t, "services/calls")["POSTGRES_MAX_CONNS"]
-	_, size, _ := strings.Cut(help, "0 means ")
+	_, size, _ := strings.Cut(help, "Default: ")
 	return strings.TrimSuffix(size, ".")
 }
 
