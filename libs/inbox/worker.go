@@ -81,8 +81,8 @@ func (w *worker) start(p position) {
 	w.position, w.fetchNext, w.started = p, p.nextOffset, true
 }
 
-// comparePosition passes the stored position to the worker if it is idle. A busy worker detects a
-// changed position in its next transaction.
+// comparePosition gives the stored position to an idle worker, which compares it with its own
+// position. A busy worker detects a changed position in its next transaction.
 func (w *worker) comparePosition(stored position) {
 	w.mu.Lock()
 	started := w.started

@@ -27,7 +27,7 @@ type settlementFloor struct {
 	mu           sync.Mutex
 	currentFloor int64
 	// nextFloor is the planned value of the floor, or 0 if no increase is planned. It becomes the
-	// floor when all transactions with ids up to takenBy have ended.
+	// floor when all database transactions with ids up to takenBy have ended.
 	nextFloor, takenBy int64
 	lastRead           int64
 	lastSweep          time.Time

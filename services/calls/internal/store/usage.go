@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Usage is the sum of the calls of a workspace with the same direction, agent and number prefix.
+// Usage contains the number, the seconds and the charge of the calls of a workspace with the same
+// direction, agent and number prefix.
 type Usage struct {
 	Direction string    `db:"direction"`
 	AgentID   uuid.UUID `db:"agent_id"`

@@ -24,10 +24,10 @@ const maxAnswers = 16
 // publishes the event `ringing`, and answers the call at the carrier. If the lookup fails, the
 // event contains no contact.
 //
-// A call is refused as busy if the workspace has its highest number of concurrent inbound calls. If
-// the call has a price, Answerer first reserves the price of the longest call in billing-wallet. If
-// the credit is not sufficient, the call is refused as busy. If billing-wallet does not respond,
-// the call continues to ring, and Answerer tries again.
+// A call is refused as busy if the workspace has reached its limit of concurrent inbound calls. If
+// the call has a price, Answerer first reserves the price of the longest permitted call in
+// billing-wallet. If the credit is not sufficient, the call is refused as busy. If billing-wallet
+// does not respond, the call continues to ring, and Answerer tries again.
 type Answerer struct {
 	store    *store.Store
 	contacts *peers.Contacts

@@ -54,8 +54,8 @@ func (b *Breaker) Try(now time.Time) {
 	}
 }
 
-// ExtendRest makes an open circuit stay open for the first rest time from now on. It is called if
-// the carrier cannot be reached, because a test call would certainly fail.
+// ExtendRest keeps an open circuit open until the first rest time has passed from now. It is called
+// if the carrier cannot be reached, because a test call would certainly fail.
 func (b *Breaker) ExtendRest(now time.Time) {
 	if b.state == Open {
 		b.until = now.Add(b.first)

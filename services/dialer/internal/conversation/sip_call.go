@@ -22,7 +22,8 @@ import (
 const (
 	// agentTimeout is how long a call may be answered before the agent's session is open.
 	agentTimeout = 3 * time.Second
-	// openTimeout limits the opening of the agent's session, which starts when the phone rings.
+	// openTimeout is the time limit for opening the agent's session. The opening starts when the
+	// phone rings.
 	openTimeout = 30 * time.Second
 	// endTimeout limits how long End waits for the end of the conversation.
 	endTimeout = 5 * time.Second

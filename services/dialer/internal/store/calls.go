@@ -197,8 +197,8 @@ func sendBatch(ctx context.Context, tx pgx.Tx, batch *pgx.Batch) error {
 const refreshPeriod = 10 * time.Second
 
 // refreshed is an SQL condition. It is true if no database server was set with UseServer. It is
-// also true on the server that was set, from refreshPeriod after its reconciliation. It needs the
-// arguments @server and @refresh_period.
+// also true if the database is the server that was set, and the reconciliation of this server ended
+// more than refreshPeriod ago. It needs the arguments @server and @refresh_period.
 const refreshed = `(@server::text = '' OR EXISTS (SELECT FROM reconciled_servers
 	WHERE server = @server::text AND server = server_identity() AND reconciled_at <= now() - @refresh_period::interval))`
 
