@@ -56,6 +56,13 @@ func TestOverdueCalls_AreReportedToTheDialer(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("reported calls = %v, want %v once", got, want)
 	}
+	for _, event := range outboxEvents[eventv1.CallRequestEvent](r, kafka.CallRequests) {
+		overdue := event.GetCallOverdue()
+		// Only an inbound call can have a hold whose id is the id of the call.
+		if want := overdue.GetCall().GetCallId() == old.id(); overdue != nil && overdue.GetCall().GetPriced() != want {
+			t.Errorf("call %s: priced = %t, want %t", overdue.GetCall().GetCallId(), !want, want)
+		}
+	}
 	r.exec(`UPDATE calls SET end_requested_at = now() - interval '16 minutes' WHERE id = $1`, uuid.MustParse(old.id()))
 	r.reportOverdueCalls()
 	if got, want := len(r.overdueCalls()), 3; got != want {
