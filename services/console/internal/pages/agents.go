@@ -278,6 +278,9 @@ func changeAgent(v *visit) (view, error) {
 	if refused != nil {
 		return v.showAgent(func(data *agentFormData) {
 			data.Name, data.Settings, data.Fault = v.form("name"), v.form("settings"), refused
+			if refused.Status != http.StatusPreconditionFailed {
+				data.Version = v.form("version") // the version that the person saw
+			}
 		})
 	}
 	return view{redirect: v.path("agents", id.String()), done: "agent_changed"}, err

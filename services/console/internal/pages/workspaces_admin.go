@@ -275,9 +275,9 @@ func showWorkspaceSettings(v *visit) (view, error) {
 	return v.showSettings(func(data *workspaceFormData) { data.Form = formOf(data.Workspace) })
 }
 
-// showSettings shows the settings of a workspace. If change is not nil, it restores the values of a
-// refused form.
-func (v *visit) showSettings(change func(*workspaceFormData)) (view, error) {
+// showSettings shows the settings of a workspace. fill sets the form. If the form has no version, it
+// gets the present one.
+func (v *visit) showSettings(fill func(*workspaceFormData)) (view, error) {
 	settings, err := v.workspaceSettings()
 	if err != nil {
 		return view{}, err
@@ -297,8 +297,10 @@ func (v *visit) showSettings(change func(*workspaceFormData)) (view, error) {
 		data.Rates += strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Prefix, r.PerMinute, textOf(r.IncrementSeconds))) + "\n"
 	}
 	data.Form = formOf(data.Workspace)
-	change(&data)
-	data.Form.Values["version"] = version
+	fill(&data)
+	if data.Form.Values["version"] == "" {
+		data.Form.Values["version"] = version
+	}
 	return workspaceFormView(data), nil
 }
 
@@ -325,6 +327,9 @@ func changeWorkspaceSettings(v *visit) (view, error) {
 		form.Fault = v.faultOf(err)
 	}
 	if form.Fault != nil {
+		if form.Fault.Status == http.StatusPreconditionFailed {
+			delete(form.Values, "version") // the person can now store the form over the other change
+		}
 		return v.showSettings(func(data *workspaceFormData) { data.Form = form })
 	}
 	return view{redirect: settings.page, done: "workspace_changed"}, err

@@ -138,6 +138,25 @@ func TestWorkspaceSettings_RefusedFormsKeepTheirValues(t *testing.T) {
 	}
 }
 
+// Another person changes the workspace after the form was shown, and the form has an invalid value.
+// With the new version, the corrected form would overwrite that change.
+func TestWorkspaceSettings_InvalidFormKeepsTheVersionThatThePersonSaw(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Operator)
+	setWorkspace(s)
+	form := fullForm()
+	form.Set("version", oldTag)
+	form.Set("max_live_calls", "many")
+	w := s.submit(settingsPage, form)
+	wantStatus(t, w, http.StatusUnprocessableEntity)
+	wantBody(t, w, `name="version" value="&#34;2&#34;"`)
+
+	form.Set("max_live_calls", "20")
+	w = s.submit(settingsPage, form)
+	wantStatus(t, w, http.StatusPreconditionFailed)
+	wantBody(t, w, `name="version" value="&#34;3&#34;"`)
+}
+
 func TestNewWorkspace_IsCreatedOrShowsTheFault(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)

@@ -89,3 +89,16 @@ func TestChangeWorkspace_IfMatchLetsOneOfManyChangesSucceed(t *testing.T) {
 		t.Errorf("events = %d, want 2: the creation and one change", got)
 	}
 }
+
+// The body is invalid and the version is old. The client receives the error of the version.
+func TestChangeWorkspace_ChecksTheVersionBeforeTheBody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := "/admin/v1/workspaces/" + r.workspace("")
+	old := http.Header{"If-Match": {r.operator("GET", path, "").header.Get("ETag")}}
+	if got := r.operator("PATCH", path, `{"max_live_calls":7}`); got.status != http.StatusOK {
+		t.Fatalf("PATCH = %d %s, want 200", got.status, got.body)
+	}
+	got := send(t, "PATCH", r.admin.URL+path, operatorToken, `{"max_live_calls":"many"}`, old)
+	wantAnswer(t, "an old version", got, http.StatusPreconditionFailed, "precondition_failed")
+}

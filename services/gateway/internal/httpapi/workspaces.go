@@ -134,6 +134,9 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := httpserver.CheckIfMatch(r, before.Version); err != nil {
+		return err
+	}
 	var body workspaces.Change
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
