@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -67,8 +69,14 @@ func (a *Admin) listParked(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, body)
 }
 
+// parkedTimeout is shorter than the timeout of the console, so that the console shows the records of
+// the other services if a service does not respond.
+const parkedTimeout = 5 * time.Second
+
 func (a *Admin) parkedOf(r *http.Request, owner string) (found parkedPage, err error) {
-	response, err := a.peers.Do(r.Context(), proxy.OwnerRequest{Owner: owner, Method: http.MethodGet,
+	ctx, cancel := context.WithTimeout(r.Context(), parkedTimeout)
+	defer cancel()
+	response, err := a.peers.Do(ctx, proxy.OwnerRequest{Owner: owner, Method: http.MethodGet,
 		Path: &url.URL{Path: parkedRoute}, Caller: actorOf(r).systemCaller()})
 	if err != nil {
 		return found, err
