@@ -65,11 +65,11 @@ func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
 const (
 	entryHead = `INSERT INTO audit_entries (` + intentColumns + `, status, outcome, after, occurred_at)
 VALUES (` + intentValues + `, @status, @outcome, @after, `
-	entryTail            = `) ON CONFLICT (id) DO NOTHING`
-	insertAudit          = entryHead + `now()` + entryTail
-	insertUnflushedAudit = entryHead + `CASE WHEN ` + unflushed + ` THEN now() END` + entryTail
+	entryTail   = `) ON CONFLICT (id) DO NOTHING`
+	insertAudit = entryHead + `now()` + entryTail
 	// The intent is on disk. So if this commit is lost, the retention job writes an entry.
-	concludeIntent = `WITH concluded AS (` + deleteIntent + `) ` + insertUnflushedAudit
+	concludeIntent = `WITH concluded AS (` + deleteIntent + `) ` + entryHead + `CASE WHEN ` + unflushed + `
+    THEN now() END` + entryTail
 )
 
 // Conclude replaces the intent of a change with the audit entry.
@@ -82,11 +82,7 @@ func (s *Store) Conclude(ctx context.Context, entry audit.Entry) error {
 
 // Record stores an audit entry that has no intent. When it returns, the entry is on disk.
 func (s *Store) Record(ctx context.Context, entry audit.Entry) error {
-	return s.record(ctx, insertAudit, entry)
-}
-
-func (s *Store) record(ctx context.Context, statement string, entry audit.Entry) error {
-	if _, err := s.pool.Exec(ctx, statement, entryArgs(entry)); err != nil {
+	if _, err := s.pool.Exec(ctx, insertAudit, entryArgs(entry)); err != nil {
 		return fmt.Errorf("record audit entry %s: %w", entry.ID, err)
 	}
 	return nil

@@ -13,10 +13,10 @@ import (
 )
 
 // maxEntries limits the number of audit entries in one statement. entriesTimeout limits the
-// duration of the statement.
+// duration of the statement. It is short, because later entries wait for the statement.
 const (
 	maxEntries     = 64
-	entriesTimeout = 10 * time.Second
+	entriesTimeout = 2 * time.Second
 )
 
 // entryBatcher combines concurrent audit entries that have no intent into one statement, because
@@ -71,19 +71,25 @@ func (s *Store) recordWaiting(ctx context.Context) {
 // recordBatch stores a batch. If the statement fails, recordBatch stores each entry with its own
 // statement, so that a value that Postgres refuses affects only its own entry.
 func (s *Store) recordBatch(ctx context.Context, batch []waitingEntry) {
-	ctx, cancel := context.WithTimeout(ctx, entriesTimeout)
-	defer cancel()
-	if len(batch) > 1 {
-		if _, err := s.pool.Exec(ctx, insertUnflushedEntries, entriesArgs(batch)); err == nil {
-			for _, w := range batch {
-				w.result <- nil
-			}
-			return
+	err := s.recordTogether(ctx, batch)
+	if err == nil || len(batch) == 1 {
+		for _, w := range batch {
+			w.result <- err
 		}
+		return
 	}
 	for _, w := range batch {
-		w.result <- s.record(ctx, insertUnflushedAudit, w.entry)
+		go func() { w.result <- s.recordTogether(ctx, []waitingEntry{w}) }()
 	}
+}
+
+func (s *Store) recordTogether(ctx context.Context, batch []waitingEntry) error {
+	ctx, cancel := context.WithTimeout(ctx, entriesTimeout)
+	defer cancel()
+	if _, err := s.pool.Exec(ctx, insertUnflushedEntries, entriesArgs(batch)); err != nil {
+		return fmt.Errorf("record %d audit entries: %w", len(batch), err)
+	}
+	return nil
 }
 
 const insertUnflushedEntries = `INSERT INTO audit_entries (` + intentColumns + `, status, outcome, after, occurred_at)
