@@ -275,8 +275,8 @@ func showWorkspaceSettings(v *visit) (view, error) {
 	return v.showSettings(func(data *workspaceFormData) { data.Form = formOf(data.Workspace) })
 }
 
-// showSettings shows the settings of a workspace. fill sets the form. If the form has no version, it
-// gets the present one.
+// showSettings shows the settings of a workspace. fill sets the form. If the form has no version,
+// showSettings sets the present one.
 func (v *visit) showSettings(fill func(*workspaceFormData)) (view, error) {
 	settings, err := v.workspaceSettings()
 	if err != nil {

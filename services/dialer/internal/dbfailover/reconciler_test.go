@@ -526,8 +526,8 @@ func TestSettleIntents_OnlyTheFirstOfTwoDialersSettlesThem(t *testing.T) {
 	}
 }
 
-// While this dialer waits, another dialer reconciles the database server. That dialer can then queue
-// or dial a request again, so this dialer must change nothing.
+// While this dialer waits, another dialer reconciles the database server. That dialer can then
+// queue or dial a request again, so this dialer must change nothing.
 func TestReconcile_ChangesNothingIfAnotherDialerHasReconciled(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)

@@ -69,8 +69,8 @@ func (a *Admin) listParked(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, body)
 }
 
-// parkedTimeout is shorter than the timeout of the console, so that the console shows the records of
-// the other services if a service does not respond.
+// parkedTimeout is shorter than the timeout of the console. So if a service does not respond, the
+// console still shows the records of the other services.
 const parkedTimeout = 5 * time.Second
 
 func (a *Admin) parkedOf(r *http.Request, owner string) (found parkedPage, err error) {
