@@ -127,7 +127,7 @@ func TestDialing_PauseOfEverythingStopsTheCallsOfAWorkspace(t *testing.T) {
 	w.operator.want(t, 200, "PUT", everything, set{"state": "paused", "reason": "Wrong script"})
 	time.Sleep(2 * time.Second) // the time after which no dial may start
 	placed := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id")
-	time.Sleep(2 * time.Second)
+	time.Sleep(2 * time.Second) // without the pause, the call would be dialed in this time
 	request := w.read.want(t, 200, "GET", "/v1/call-requests/"+placed, nil)
 	sharedstack.Equal(t, "status during the pause", request.text("status"), "queued")
 	sharedstack.Equal(t, "state for the customer", w.read.want(t, 200, "GET", dialing, nil).text("state"), "active")
