@@ -44,9 +44,6 @@ type CallSetup struct {
 	Each time.Duration
 	// Held is the number of concurrent calls that the function Held keeps answered.
 	Held int
-	// Profile is the file for the CPU profile of the dialer under load. If Profile is empty, the
-	// bench writes no profile.
-	Profile string
 }
 
 // CallStack is the state that the measurements share.

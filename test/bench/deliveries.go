@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -125,10 +121,6 @@ func (h *WebhookStack) deliverBacklog(ctx context.Context, endpoints []*endpoint
 		return got, fmt.Errorf("prepare the backlog: %w", err)
 	}
 	lane := endpoints[0].lane
-	var profiled sync.WaitGroup
-	if h.Profile != "" && len(endpoints) == 1 {
-		profiled.Go(func() { h.profile(ctx, lane) })
-	}
 	if err := h.awaitArrivals(ctx, lane, len(records), webhooksStuck); err != nil {
 		return got, err
 	}
@@ -136,48 +128,10 @@ func (h *WebhookStack) deliverBacklog(ctx context.Context, endpoints []*endpoint
 	if got.used, err = m.stop(ctx); err != nil {
 		return got, err
 	}
-	profiled.Wait()
 	arrivals, err := h.receiver.Arrivals(ctx, lane)
 	if err != nil {
 		return got, err
 	}
 	got.made, got.countedRecords = len(records), sent.count(arrivals, 1)
 	return got, nil
-}
-
-// profileSeconds is the duration of the CPU profile in seconds, from the first delivery on.
-const profileSeconds = 5
-
-// profile writes the CPU profile of the dispatcher under load. The dispatcher can finish the
-// backlog before the profile ends.
-func (h *WebhookStack) profile(ctx context.Context, lane string) {
-	if err := h.awaitArrivals(ctx, lane, 1, webhooksStuck); err != nil {
-		return
-	}
-	err := func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet,
-			fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", h.private, profileSeconds), nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		file, err := os.Create(h.Profile)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(file, resp.Body)
-		if ended := file.Close(); err == nil {
-			err = ended
-		}
-		return err
-	}()
-	if err != nil {
-		fmt.Printf("    no profile: %v\n", err)
-		return
-	}
-	fmt.Printf("    profile of %d s in %s; it costs the dispatcher a little\n", profileSeconds, h.Profile)
 }

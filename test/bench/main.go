@@ -29,7 +29,7 @@ type settings struct {
 	each     time.Duration
 	records  int
 	soak     time.Duration
-	profile  string
+	profiles string
 	held     int
 	contacts int
 	broker   string
@@ -165,7 +165,7 @@ func main() {
 	flag.IntVar(&set.held, "held", 10_000, "calls that held holds at once")
 	flag.IntVar(&set.contacts, "contacts", 5_000_000, "contacts that judging judges beside; a fifth as many are imported")
 	flag.StringVar(&set.broker, "broker", "both", "embedded, apache, or both: what Kafka matters to is measured on Apache Kafka as well (after make kafka-fetch)")
-	flag.StringVar(&set.profile, "profile", "", "file for the CPU profile of webhook-dispatcher under the backlog; empty: none")
+	flag.StringVar(&set.profiles, "profile", "", "folder for CPU profiles of every service during each measurement; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -273,7 +273,15 @@ func measure(ctx context.Context, b *bench, list []measurement) (err error) {
 	defer b.meter.Close()
 	for _, m := range list {
 		fmt.Printf("\n%s, %s broker: %s\n", m.name, b.on, m.says)
-		if err := m.run(ctx, b); err != nil {
+		stopProfiles := func() {}
+		if b.profiles != "" {
+			if stopProfiles, err = b.profile(ctx, m.name); err != nil {
+				return err
+			}
+		}
+		err := m.run(ctx, b)
+		stopProfiles()
+		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}

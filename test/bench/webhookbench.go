@@ -42,9 +42,6 @@ type WebhookSetup struct {
 	Each, Soak time.Duration
 	// Records is the number of deliveries of the backlog.
 	Records int
-	// Profile is the file for the CPU profile of the dispatcher under load. If Profile is empty,
-	// the bench writes no profile.
-	Profile string
 }
 
 // WebhookStack is the state that the measurements share.

@@ -104,7 +104,7 @@ func withWebhookStack(measure func(context.Context, *WebhookStack) error) func(c
 func (b *bench) setup(stack *kit.Stack, home, db string) WebhookSetup {
 	return WebhookSetup{
 		Stack: stack, Home: home, DB: db, CAFile: b.hooks.CAFile, KeyFile: b.hooks.KeyFile,
-		Each: b.each, Soak: b.soak, Records: b.records, Profile: b.profile,
+		Each: b.each, Soak: b.soak, Records: b.records,
 	}
 }
 
