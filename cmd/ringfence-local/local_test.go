@@ -71,7 +71,7 @@ func completes(t *testing.T, s *kit.Stack) {
 	err := kit.Until(t.Context(), kit.HangTimeout, "a call is accepted", func() (bool, error) {
 		var err error
 		req, err = w.Place(t.Context(), map[string]any{"to": "+14155550101"})
-		return err == nil, nil //nolint:nilerr // the process can be restarting, so Until tries again
+		return err == nil, nil //nolint:nilerr // the process can be restarting, so kit.Until tries again
 	})
 	if err != nil {
 		t.Fatal(err)

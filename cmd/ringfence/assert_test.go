@@ -42,7 +42,7 @@ func wantNotContains(t *testing.T, what, got, without string) {
 	}
 }
 
-// wantLines ignores the number of spaces between two words.
+// wantLines compares the first lines of got with want. Each run of spaces counts as one space.
 func wantLines(t *testing.T, what, got string, want ...string) {
 	t.Helper()
 	var lines []string

@@ -68,7 +68,7 @@ func (s *callPrinter) printLimit(full *limitError) {
 	s.raw("\n  `pause` in the place of `remove` keeps a subscription, which then receives no events.\n")
 }
 
-// printSummary prints the result of the call. It leaves out unknown fields.
+// printSummary prints the result of the call. It omits fields that have no value.
 func (s *callPrinter) printSummary(c call) {
 	s.raw("\n  %s\n\n", operator.Printable(fmt.Sprintf("Call %s to %s: %s", c.CallID, c.To, c.Status)))
 	s.field("outcome", text(c.Outcome))

@@ -15,8 +15,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// hostileText is a text with control characters: escape sequences in 7 and 8 bits, and
-// bidirectional controls.
+// hostileText contains control characters: 7-bit and 8-bit escape sequences, and bidirectional
+// controls.
 const hostileText = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
 
 // adminServer implements /admin/v1 and records the requests. It responds to every request with the
@@ -53,8 +53,8 @@ func admin(t *testing.T, status int) *adminServer {
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
 	t.Setenv("RINGFENCE_WORKSPACE", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
-	// This program takes the place of the services' binaries. It prints hostile text, JSON with
-	// --json, and log lines.
+	// This script replaces the services' binaries. It prints hostile text and log lines. With --json,
+	// it prints its result as JSON.
 	via := filepath.Join(t.TempDir(), "via")
 	script := fmt.Appendf(nil, `#!/bin/sh
 printf 'a\n%[1]s\n{"msg":"%[1]s"}\n%[1]s' >&2
@@ -120,7 +120,7 @@ func wantNoControls(t *testing.T, text string) {
 	}
 }
 
-func TestCommands_PrintHelpOutputAndErrors(t *testing.T) {
+func TestCommands_PrintHelpAndOutputAndErrors(t *testing.T) {
 	lines := operators(t)
 	if len(lines) < 60 {
 		t.Fatalf("%d commands", len(lines))
@@ -244,7 +244,7 @@ func TestCommands_PrintErrorsAsTextAndJSON(t *testing.T) {
 	}
 }
 
-func TestCommands_PrintErrorFieldsOnce(t *testing.T) {
+func TestCommands_PrintEachErrorFieldOnce(t *testing.T) {
 	for _, test := range []struct {
 		status           int
 		body             string
@@ -280,7 +280,7 @@ func TestCommands_PrintErrorFieldsOnce(t *testing.T) {
 	}
 }
 
-func TestServices_PrintErrorsOnce(t *testing.T) {
+func TestServices_PrintEachErrorOnce(t *testing.T) {
 	admin(t, http.StatusOK)
 	via := filepath.Join(t.TempDir(), "via")
 	if err := os.WriteFile(via, []byte("#!/bin/sh\necho looking >&2\necho \"$*: it does not read that\" >&2\necho gone >&2\nexit $STATUS\n"), 0o700); err != nil {
@@ -355,7 +355,7 @@ func TestCommands_SendTheReasonOfAChange(t *testing.T) {
 	}
 }
 
-func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
+func TestWorkspacesAdd_FlagsOverrideDefaults(t *testing.T) {
 	var got string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -557,7 +557,7 @@ func TestWebhooks_OperatorCommandsChangeTheSubscription(t *testing.T) {
 	}
 }
 
-func TestReplay_FailedSubscriptionErrorNamesTheResumeCommand(t *testing.T) {
+func TestReplay_ErrorForAFailedSubscriptionNamesTheResumeCommand(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusConflict)
 		_, _ = io.WriteString(w, `{"error":{"code":"subscription_not_active","message":"The subscription is failed. Set `+

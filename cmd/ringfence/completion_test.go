@@ -13,8 +13,7 @@ func TestCompletion_PrintsCandidates(t *testing.T) {
 	t.Setenv("RINGFENCE_HOME", t.TempDir())
 	for _, test := range []struct {
 		line string
-		// want is the complete expected output. some contains candidates that the output must
-		// include.
+		// want is the complete expected output. some contains only a part of the expected candidates.
 		want, some []string
 	}{
 		{"ringfence wor", []string{"workspaces"}, nil},

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/cmd/ringfence/internal/operator"
 )
 
-// fault is the error of a command in the form of /admin/v1. Status and RequestID are set if
-// /admin/v1 returned the error.
+// fault is the error of a command, with the fields of an /admin/v1 error. Status and RequestID are
+// set only if /admin/v1 returned the error.
 type fault struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`
@@ -21,7 +21,7 @@ type fault struct {
 	RequestID string `json:"request_id,omitempty"`
 }
 
-// unknownCode is the code that is used for an error without a code of /admin/v1.
+// unknownCode is the code of an error for which /admin/v1 returned no code.
 const unknownCode = "failed"
 
 func faultOf(err error) fault {

@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// developer is the HTTP server of a developer. It verifies signatures with the receivers' example.
+// developer is the HTTP server of a developer. It verifies signatures with the code of the example
+// receiver.
 type developer struct {
 	*httptest.Server
 	status int
@@ -68,7 +69,7 @@ func TestListen_DoesNotForwardForgedWebhooks(t *testing.T) {
 	}
 }
 
-// The developer's server is stopped. The delivery must fail, so that it is sent again.
+// The developer's server is stopped. The failed delivery is sent again later.
 func TestListen_DeliveryFailsIfTheDevelopersServerDoesNotRespond(t *testing.T) {
 	f, d := newFakeStack(t), newDeveloper(t, 200)
 	d.Close()

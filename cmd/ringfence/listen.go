@@ -88,7 +88,8 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 }
 
-// follow prints the events of the stream until ctx ends. It connects again when the stream ends.
+// follow prints the events of GET /v1/events until ctx ends. It connects again when the response
+// ends.
 func (c listenCommand) follow(ctx context.Context, found stack, tell *callPrinter) error {
 	if c.Port != 0 {
 		return errors.New("--port has no effect with --stream")

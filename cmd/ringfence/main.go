@@ -1,6 +1,6 @@
 // Command ringfence is the command line of Ringfence. `demo` places a call on the local stack and
-// prints each step. `listen` receives and verifies webhooks. All other commands are operations of
-// an operator, over /admin/v1 or with the services' binaries.
+// prints each step. `listen` receives and verifies webhooks. All other commands are for operators:
+// they send requests to /admin/v1 or run a service's binary.
 package main
 
 import (
@@ -129,8 +129,8 @@ func (c *completionCommand) Run(command *kong.Context) error {
 
 const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
 
-// client returns a client for the address that the flags name. If they name none, the client is for
-// the local stack, and standard is the id of that stack's demo workspace.
+// client returns a client for the address in the flags. Without an address, it returns a client for
+// the local stack. standard is then the id of the local stack's demo workspace.
 func (c *commands) client(out, faults io.Writer) (opened *operator.Client, standard string, err error) {
 	config := operator.ClientConfig{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
 	if config.URL == "" {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestPages_CommandsParse(t *testing.T) {
+func TestMarkdown_RingfenceCommandsAreValid(t *testing.T) {
 	t.Parallel()
 	found := 0
 	err := fs.WalkDir(os.DirFS("../.."), ".", func(path string, entry fs.DirEntry, err error) error {
@@ -84,7 +84,8 @@ func commandLines(page string) (lines [][]string) {
 		if slices.Contains(words, "…") {
 			continue
 		}
-		if end := slices.IndexFunc(words, func(w string) bool { return w == ">" || w == "&" }); end >= 0 { // for the shell
+		// The shell handles > and &.
+		if end := slices.IndexFunc(words, func(w string) bool { return w == ">" || w == "&" }); end >= 0 {
 			words = words[:end]
 		}
 		for i, w := range words {

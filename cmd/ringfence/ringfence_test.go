@@ -364,7 +364,7 @@ func TestListen_StreamPrintsEventsAndResumes(t *testing.T) {
 	f.wantCounts(0, 0)
 }
 
-func TestListen_StreamRefusesOtherFlags(t *testing.T) {
+func TestListen_RefusesInvalidStreamFlags(t *testing.T) {
 	newFakeStack(t)
 	for _, args := range [][]string{{"--stream", "--port", "1"}, {"--after", "x"}, {"--stream", "--after", "x"}} {
 		code, _, faults := runCommand(t, append([]string{"listen"}, args...)...)

@@ -14,7 +14,7 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 	const queue = `"queue":{"due":12,"scheduled":3,"oldest_due_seconds":90.4,"live_outbound":4,"live_inbound":1}`
 	tests := []struct {
 		name, services, trunks, dialer string
-		workspaces                     string // by default, there is none
+		workspaces                     string // by default, no workspace exists
 		parked                         string // by default, no record is parked
 		code                           int
 		out, faults                    string
@@ -138,7 +138,7 @@ func TestStatus_PrintsWhatIsDown(t *testing.T) {
 							"has_more":true}`
 					case "4 queued":
 						body = `{"data":[{"created_at":"2026-06-04T08:30:00.000Z"}],"has_more":false}`
-					case "6 queued": // it has only begun to wait
+					case "6 queued": // the delivery has waited for less than a minute
 						body = `{"data":[{"created_at":"` + time.Now().UTC().Format("2006-01-02T15:04:05.000Z") + `"}],"has_more":false}`
 					}
 					_, _ = w.Write([]byte(body))

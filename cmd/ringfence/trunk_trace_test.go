@@ -31,7 +31,6 @@ func serveTrace(t *testing.T, text string) (queries *[]string) {
 	return queries
 }
 
-// SIP messages of other parties are printed without characters that control a terminal.
 func TestTrunksTrace_PrintsMessagesWithoutControlCharacters(t *testing.T) {
 	for _, row := range []struct{ name, recorded, want string }{
 		{name: "no messages", recorded: "", want: "No message was recorded.\n"},

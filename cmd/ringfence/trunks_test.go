@@ -68,7 +68,7 @@ func TestTrunksCheck_PrintsEachStep(t *testing.T) {
 	}
 }
 
-func TestTrunksList_PrintsStateAndDashes(t *testing.T) {
+func TestTrunksList_PrintsADashForAMissingValue(t *testing.T) {
 	admin(t, http.StatusOK)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"data":[
@@ -91,7 +91,7 @@ func TestTrunksList_PrintsStateAndDashes(t *testing.T) {
 		"8 Spare down 192.0.2.1 tls - - - 0 10 0 0 0")
 }
 
-func TestTrunks_CommandsTakeANameOrAnID(t *testing.T) {
+func TestTrunks_CommandsAcceptANameOrAnID(t *testing.T) {
 	trunkDesk(t, goodCheck)
 	for _, row := range []struct {
 		command, method string

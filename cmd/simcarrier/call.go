@@ -36,8 +36,8 @@ const (
 	answeringNumber = "+14155550101"
 )
 
-// placeCall creates a workspace with an agent, a key and credit. It places a call in this
-// workspace and waits until the call is completed. `helm test` runs it.
+// placeCall creates a workspace with an agent, a key and credit. It places a call in this workspace
+// and waits until the call is completed. `helm test` uses it.
 func placeCall(ctx context.Context, out io.Writer) error {
 	cfg, err := env.ParseAs[callConfig]()
 	if err != nil {
@@ -110,9 +110,9 @@ var httpClient = &http.Client{Transport: &http.Transport{
 	DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
 }}
 
-// send decodes the response into the value into, unless it is nil. A status of 300 or more is an
-// error. If the API cannot be reached, send repeats the request until dialWindow ends. A failed
-// dial has sent nothing, so no request is sent twice.
+// send sends a request and decodes the response into the variable into, unless into is nil. A
+// status of 300 or more is an error. If the API cannot be reached, send repeats the request until
+// dialWindow ends. A failed dial has sent nothing, so no request is sent twice.
 func (c apiClient) send(ctx context.Context, method, path, body string, into any) error {
 	giveUp := time.Now().Add(c.dialWindow)
 	for {

@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// events fails if an event contains the fields that mark a fault.
+// events returns the events of a call and their kinds. It fails the test if an event contains the
+// fields echo or untold, which only the journal may contain.
 func (n network) events(id string) (kinds []string, events []map[string]any) {
 	n.t.Helper()
 	n.ended(id)
@@ -143,7 +144,7 @@ func (n network) awaitStruck() {
 	}
 }
 
-func TestFault_RuleEndsAfterTheGivenCountOfCalls(t *testing.T) {
+func TestFault_RuleEndsAfterTheGivenNumberOfCalls(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.order(`{"fault":"refuse","to":"+1415","times":2}`)
 	n.order(`{"fault":"refuse","to":"+1415","times":1}`)

@@ -119,7 +119,7 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// copyHalf copies all data of one connection to the other and then closes the write direction.
+// copyHalf copies all data from one connection to the other. It then closes the write side of to.
 // After an error it closes both connections.
 func copyHalf(to, from net.Conn) {
 	_, err := io.Copy(to, from)
@@ -132,8 +132,8 @@ func copyHalf(to, from net.Conn) {
 }
 
 // dial connects to the next ready replica. If this replica refuses the connection, dial tries the
-// other ready replicas, and then the replicas that are not ready. The connection keeps a loopback
-// client's address, because the gateway limits requests by client address.
+// other ready replicas, and then the replicas that are not ready. The gateway limits requests by
+// client address. So for a client with a loopback address, dial connects from the same address.
 func (b *Balancer) dial(ctx context.Context, client net.Addr) net.Conn {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	if peer, ok := client.(*net.TCPAddr); ok && peer.IP.IsLoopback() {

@@ -112,7 +112,7 @@ func TestBalancer_TriesAllReplicasIfNoneIsReady(t *testing.T) {
 	}
 }
 
-func TestBalancer_EndsOpenConnections(t *testing.T) {
+func TestBalancer_ClosesOpenConnectionsWhenItEnds(t *testing.T) {
 	t.Parallel()
 	a := newBackend(t, "a")
 	b, err := Listen(t.Context(), "127.0.0.1:0", []Replica{{Addr: strings.TrimPrefix(a.URL, "http://"), Probe: a.URL}})

@@ -19,8 +19,8 @@ const (
 
 var errNotKafka = errors.New("not a Kafka request: connection dropped")
 
-// guardListener returns a listener whose connections are closed before kfake receives a huge frame,
-// or a request of an unknown type, which would cause a nil dereference. advertised is the address
+// guardListener returns a listener that closes a connection on a huge frame or on a request of an
+// unknown type. Such a request would cause a nil dereference in kfake. advertised is the address
 // that kfake sends to its clients. If it is empty, kfake sends the listener's address.
 func guardListener(ln net.Listener, advertised string) net.Listener {
 	return guardedListener{ln, advertised}

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Identity distinguishes a process from a later one with the same process id.
+// Identity distinguishes a process from a later process with the same process id.
 type Identity struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid"`

@@ -80,7 +80,8 @@ func (p *prefixWriter) Write(data []byte) (int, error) {
 		}
 		line := bytes.TrimRight(p.partial[:end+1], "\r\n")
 		if p.mute == nil || !p.mute.Match(line) {
-			// The error is ignored: a closed terminal must not block the pipe of the child process.
+			// Ignore the error. After an error of Write, the output of the child process would not be read
+			// any more, and the child would block.
 			fmt.Fprintf(p.console.out, "%s%s\n", p.prefix, line)
 		}
 		p.partial = p.partial[end+1:]

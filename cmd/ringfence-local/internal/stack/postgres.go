@@ -172,8 +172,9 @@ func (s *Server) ensure(ctx context.Context, database string) error {
 	return err
 }
 
-// removeLeftovers removes what a killed run left behind: a running postmaster, or the backends of a
-// dead one, and the pid file. The process id in that file can belong to another program now.
+// removeLeftovers ends the Postgres processes of a killed run and deletes the pid file. These
+// processes are a postmaster, or the backends of a dead postmaster. The process id in the pid file
+// can belong to another program now.
 func (s *Server) removeLeftovers(ctx context.Context) error {
 	pidFile := filepath.Join(s.Data, "postmaster.pid")
 	content, err := os.ReadFile(pidFile)
@@ -205,9 +206,9 @@ func (s *Server) removeLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// postgresProcesses returns the Postgres processes that use the data directory, the postmaster
-// first. If the system does not show the working directory of a process, it returns only the
-// process in the pid file, if that process is a Postgres process.
+// postgresProcesses returns the Postgres processes that use the data directory. The postmaster is
+// the first element. On a system without /proc, it returns only the process of the pid file, if
+// that process runs Postgres.
 func postgresProcesses(data string, postmaster int) []Identity {
 	var found []Identity
 	add := func(pid int) {

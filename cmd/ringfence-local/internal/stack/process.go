@@ -30,8 +30,8 @@ type Spec struct {
 	// when ringfence-local dies (Linux only). 0 means SIGKILL.
 	StopSignal  syscall.Signal
 	DeathSignal syscall.Signal
-	// Drain is the time that a stopped process may use in addition to the usual limit, to finish
-	// its calls. Child.Hurry ends this time early.
+	// Drain is added to the time limit of a stop, so that the process can finish its calls.
+	// Child.Hurry ends the additional time.
 	Drain time.Duration
 	// Mute matches the lines that are dropped. If it is nil, no line is dropped.
 	Mute *regexp.Regexp
@@ -128,5 +128,5 @@ func (s *Starter) Run(ctx context.Context, spec Spec, out io.Writer) error {
 }
 
 // killGroup kills a child and its children. Each child has its own process group, so a Ctrl-C at
-// the terminal reaches only this process, which stops the children in order.
+// the terminal reaches only this process. This process then stops the children.
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }

@@ -114,7 +114,7 @@ func TestStop_KillsAChildThatIgnoresTheSignal(t *testing.T) {
 	}
 }
 
-func TestOrphans_ContainsOnlyProcessesOfTheKilledRun(t *testing.T) {
+func TestOrphans_ReturnsOnlyProcessesOfTheKilledRun(t *testing.T) {
 	orphan := exec.Command("sleep", "60")
 	if err := orphan.Start(); err != nil {
 		t.Fatal(err)
@@ -196,8 +196,8 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 	}
 }
 
-// The test stops the child with SIGSTOP until both signals are pending. The kernel delivers two
-// equal pending signals as one.
+// SIGSTOP halts the child until the stop signal and the signal of Hurry are pending. The kernel
+// delivers two equal pending signals as one.
 func TestHurry_SignalIsNotMergedWithTheStopSignal(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -213,7 +213,7 @@ func (s *stack) stopRanks(hurry, kill context.Context) {
 }
 
 // stopChild stops a child and kills it when hurry ends. A child that is draining calls gets a
-// second signal instead of a kill, so that no phone stays connected.
+// second signal when hurry ends, so that it can hang up. Such a child is killed when kill ends.
 func stopChild(hurry, kill context.Context, child *Child) {
 	limit := stopTimeout
 	if child.Drain() > 0 {

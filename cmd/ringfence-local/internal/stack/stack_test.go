@@ -188,8 +188,8 @@ func TestSpec_ServiceGetsOnlyItsRolesAndTheKeysOfItsClients(t *testing.T) {
 	}
 }
 
-// adminAPI implements the part of the admin API that the demo workspace needs. If failAt is not 0,
-// it rejects the change with that number.
+// adminAPI implements the part of the admin API that the demo workspace needs. It rejects the
+// change number failAt. If failAt is 0, it rejects none.
 type adminAPI struct {
 	mu      sync.Mutex
 	items   map[string][]map[string]any

@@ -24,8 +24,8 @@ type State struct {
 	// Ports contains the ports by name, for example "postgres", "kafka", "calls", "calls private
 	// 1".
 	Ports map[string]int `json:"ports"`
-	// PostgresPassword is the superuser's password. Owner and App are the passwords of each
-	// schema's roles.
+	// PostgresPassword is the superuser's password. OwnerPasswords and AppPasswords contain the
+	// passwords of the roles by schema.
 	PostgresPassword string            `json:"postgres_password"`
 	OwnerPasswords   map[string]string `json:"owner_passwords"`
 	AppPasswords     map[string]string `json:"app_passwords"`

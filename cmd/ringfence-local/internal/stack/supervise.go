@@ -12,7 +12,7 @@ import (
 )
 
 // The first pause before a restart is firstPause. Each further pause is twice as long, up to
-// longestPause. If a child has run for the duration settled, its next pause is firstPause again.
+// longestPause. If a child has run for settledTime, its next pause is firstPause again.
 const (
 	firstPause   = 200 * time.Millisecond
 	longestPause = 5 * time.Second
@@ -21,7 +21,8 @@ const (
 
 // Supervisor restarts children that end, and writes the list of the running ones to a file.
 type Supervisor struct {
-	// Longest is the longest pause between restarts, 5 s by default. Set it before the first Keep.
+	// Longest is the longest pause between restarts, 5 s by default. Set it before the first call of
+	// Keep.
 	Longest time.Duration
 
 	starter *Starter
@@ -43,8 +44,8 @@ type Child struct {
 	spec   Spec
 	owner  *Supervisor
 	cancel context.CancelFunc
-	// quit ends the pause before a restart. The channel over is closed when the child has ended and
-	// will not be restarted.
+	// quit ends the pause before a restart. over is closed when the child has ended and will not be
+	// restarted.
 	quit chan struct{}
 	over chan struct{}
 	once sync.Once
@@ -146,8 +147,9 @@ func (c *Child) Stop(ctx context.Context) {
 // Drain returns the field Drain of the child's Spec.
 func (c *Child) Drain() time.Duration { return c.spec.Drain }
 
-// Hurry sends SIGINT to a child that Stop has sent SIGTERM. The child must count both as stop
-// signals. A second SIGTERM could be lost: the kernel delivers a pending signal only once.
+// Hurry sends SIGINT to a child to which Stop has sent SIGTERM. The child must count both signals
+// as stop signals. Hurry does not send SIGTERM again: the kernel delivers two pending SIGTERM
+// signals as one.
 func (c *Child) Hurry() {
 	if pid := c.PID(); pid > 0 {
 		_ = syscall.Kill(pid, syscall.SIGINT)

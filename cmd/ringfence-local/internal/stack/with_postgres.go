@@ -76,9 +76,9 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 	return runCommand(ctx, hurry, command, server.URL(databaseName))
 }
 
-// runCommand runs the command with the input and output of this process. Both are in the same
-// process group, so a Ctrl-C at the terminal reaches both. runCommand forwards the signals that
-// reach only this process.
+// runCommand runs the command with the input and output of this process. The command is in the
+// process group of this process, so a Ctrl-C at the terminal reaches both processes. runCommand
+// forwards signals that were sent only to this process.
 func runCommand(ctx, hurry context.Context, command []string, url string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -108,8 +108,8 @@ const (
 	lentPrefix = "ringfence-lent-"
 	// sharedMemory is a file system in memory on Linux.
 	sharedMemory = "/dev/shm"
-	// minSharedMemory is the free space, in bytes, that sharedMemory must have for a data
-	// directory. `make test` uses less than a tenth of it.
+	// minSharedMemory is the free space, in bytes, that sharedMemory must have for a data directory.
+	// `make test` uses less than a tenth of this space.
 	minSharedMemory = 4 << 30
 )
 

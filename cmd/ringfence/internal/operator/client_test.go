@@ -98,7 +98,7 @@ func TestTable_PrintsAListInAnObjectAsOneCell(t *testing.T) {
 	}
 }
 
-// A long list must need the memory of only one page. The columns of a table must never become
+// The client must not store a whole list in memory. A later page must not make the columns
 // narrower.
 func TestList_PrintsEachPageBeforeItRequestsTheNext(t *testing.T) {
 	for asJSON, want := range map[bool]string{

@@ -42,7 +42,7 @@ func (c contactsConsent) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("contacts", c.Number, "consent"), nil)
 }
 
-// consentCommand is a consent record that the command adds. A consent record cannot be deleted.
+// consentCommand adds a consent record. A consent record cannot be deleted.
 type consentCommand struct {
 	person
 	Source   string `required:"" help:"Where consent was given or withdrawn: \"web form\"."`

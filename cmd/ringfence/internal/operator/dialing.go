@@ -14,14 +14,14 @@ type dialing struct {
 	Resume dialingResume `cmd:"" help:"Resume dialing."`
 }
 
-// scope is the scope of the commands. Without a flag, it is the workspace.
+// scope selects what the commands apply to. Without a flag, they apply to the workspace.
 type scope struct {
 	Everything bool   `xor:"scope" help:"All dialing of this deployment."`
 	Agent      string `xor:"scope" placeholder:"ID" help:"Only this agent of the workspace."`
 	Trunk      string `xor:"scope" placeholder:"NAME" help:"Only this trunk, by name or id."`
 }
 
-// path returns the path of the scope. It calls workspace only if the scope is a workspace or an
+// path returns the path of the scope. It calls the function workspace only for a workspace or an
 // agent.
 func (s scope) path(ctx context.Context, d *Client, workspace WorkspaceOpener) (string, error) {
 	switch {
@@ -132,7 +132,7 @@ type pausedScope struct {
 	SetAt         time.Time                       `json:"set_at"`
 }
 
-// describe returns the line that the command status prints.
+// describe returns the line that `status` prints.
 func (p pausedScope) describe() string {
 	name := p.Level
 	if p.ID != "" {

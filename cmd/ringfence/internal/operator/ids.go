@@ -54,7 +54,7 @@ func (d *Client) expandIDs(ctx context.Context, address string) (string, error) 
 			continue
 		}
 		collection := strings.Join(segments[:i], "/")
-		if segments[i-1] == "agent-keys" { // this route has no list
+		if segments[i-1] == "agent-keys" { // the API does not list agent keys
 			collection = path.Join(path.Dir(collection), "agents")
 		}
 		id, err := d.findID(ctx, collection, segment)
@@ -71,7 +71,7 @@ func (d *Client) expandIDs(ctx context.Context, address string) (string, error) 
 	return address + "?" + query, err
 }
 
-// expandQuery does what expandIDs does, for the query of a path that begins with workspace.
+// expandQuery replaces short ids in the query by whole ids. workspace is the path of the workspace.
 func (d *Client) expandQuery(ctx context.Context, workspace, query string) (string, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {

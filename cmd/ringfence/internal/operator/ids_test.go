@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// newID returns an id that was created at the millisecond. n distinguishes ids of one millisecond.
+// newID returns an id with the creation time at, in milliseconds. n distinguishes ids with the same
+// time.
 func newID(at time.Time, n int) string {
 	milliseconds := fmt.Sprintf("%012x", at.UnixMilli())
 	return fmt.Sprintf("%s-%s-7000-8000-%012d", milliseconds[:8], milliseconds[8:], n)
@@ -103,7 +104,7 @@ func TestClient_ExpandsShortIDs(t *testing.T) {
 	}
 }
 
-func TestTable_PrintsShortIDsThatAreUnique(t *testing.T) {
+func TestTable_PrintsAShortIDOnlyIfItIsUnique(t *testing.T) {
 	at := time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC)
 	a, b, c := newID(at, 1), newID(at, 2), newID(at.Add(time.Hour), 3)
 	members := []json.RawMessage{}

@@ -26,8 +26,8 @@ type Listed struct {
 const maxPage = 100
 
 // List prints the objects of a collection, newest first, page by page. columns are paths such as
-// "id" or "heading=path.of.keys". If a page fails, the JSON array is not closed, so a script
-// detects the missing objects.
+// "id" or "heading=path.of.keys". If a request for a page fails, the JSON array is not closed, so a
+// script detects the missing objects.
 func (d *Client) List(ctx context.Context, collection string, filter url.Values, want Listed, columns ...string) error {
 	l, more := d.list(columns), false
 	for page, err := range d.yieldPages(ctx, collection, filter, want) {
@@ -118,7 +118,7 @@ func (d *Client) yieldPages(
 
 func (l Listed) hasTimes() bool { return !l.After.IsZero() || !l.Before.IsZero() }
 
-// addTimes adds the filters of a list that the server filters by time.
+// addTimes adds the times as query parameters, for a list that the server filters by time.
 func (l Listed) addTimes(query url.Values) {
 	for name, at := range map[string]Time{"created_after": l.After, "created_before": l.Before} {
 		if !at.IsZero() {
@@ -127,8 +127,9 @@ func (l Listed) addTimes(query url.Values) {
 	}
 }
 
-// selectTimes returns the items that were created between After and Before, by the time in their
-// ids. The lists are ordered by this time, so an item before After ends the list.
+// selectTimes returns the items that were created between l.After and l.Before, by the time in
+// their ids. A list is sorted by this time, newest first. So the first item that is not newer than
+// l.After ends the list.
 func (l Listed) selectTimes(all page) (page, error) {
 	chosen := page{HasMore: all.HasMore}
 	for _, item := range all.Data {

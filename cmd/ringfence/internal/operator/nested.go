@@ -93,7 +93,7 @@ func (d *Client) formatNested(value json.RawMessage, before string) (string, err
 	if isObject(value) {
 		return d.formatObject(value, before)
 	}
-	_ = json.Unmarshal(value, &list) // another value has no members
+	_ = json.Unmarshal(value, &list) // list stays empty if value is not a list
 	if !slices.ContainsFunc(list, isObject) {
 		return "", nil
 	}

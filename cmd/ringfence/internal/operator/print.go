@@ -15,7 +15,8 @@ func (d *Client) Table(members []json.RawMessage, columns []string) error {
 	return errors.Join(l.add(members), l.closeArray())
 }
 
-// tableList is a table that is printed page by page. Its columns never become narrower.
+// tableList is a table that is printed page by page. A later page can make a column wider, but not
+// narrower.
 type tableList struct {
 	*Client
 	headings, paths []string
@@ -243,7 +244,8 @@ func formatPlain(value json.RawMessage) string {
 // maxCell is the largest number of characters in a cell. Show prints the whole value.
 const maxCell = 60
 
-// cell returns the text of a value in a table. In the output Table, ids are short and times local.
+// cell returns the text of a value in a table. Times are local. With the output format Table, ids
+// are short.
 func (d *Client) cell(path string, value json.RawMessage) string {
 	plain := formatPlain(value)
 	if local, ok := d.localTime(plain); ok {

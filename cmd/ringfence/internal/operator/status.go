@@ -26,7 +26,7 @@ type statusTrunk struct {
 // statusAnswers contains the responses of /admin/v1 that the command prints.
 type statusAnswers struct {
 	services struct {
-		Version  string // of the gateway
+		Version  string // the version of the gateway
 		Services []struct {
 			Name     string
 			Ready    bool

@@ -32,7 +32,7 @@ type customerStatus struct {
 }
 
 // waitingDeliveries describes the deliveries of a subscription that were not sent yet. Oldest is
-// the time of the oldest of them. If More is true, only the newest deliveries were counted.
+// the time of the oldest delivery. If More is true, only the newest deliveries were counted.
 type waitingDeliveries struct {
 	URL    string            `json:"url"`
 	Count  int               `json:"count"`
@@ -50,7 +50,7 @@ type openErasure struct {
 	} `json:"services"`
 }
 
-// waitsFor returns the services that have not reported their part.
+// waitsFor returns the services that have not reported that the erasure is done.
 func (e openErasure) waitsFor() string {
 	var names []string
 	for _, one := range e.Services {
@@ -110,8 +110,8 @@ func (c customerStatus) lines() (lines []string) {
 }
 
 // checkCustomers returns the active workspaces with an empty wallet, a failing subscription,
-// waiting deliveries or an open erasure. If only is not empty, it checks the workspace with that
-// id.
+// waiting deliveries or an open erasure. only is the id of the workspace to check. If it is empty,
+// all workspaces are checked.
 func (d *Client) checkCustomers(ctx context.Context, only string) ([]customerStatus, error) {
 	var members []json.RawMessage
 	var err error
@@ -186,8 +186,8 @@ func (d *Client) checkCustomer(ctx context.Context, workspace json.RawMessage) (
 // waitingStatuses are the statuses of deliveries that were not sent yet.
 var waitingStatuses = []string{"queued", "held"}
 
-// appendWaiting adds the deliveries of a subscription that wait for longer than a minute, if there
-// are any. It reads the newest page of each status.
+// appendWaiting appends the waiting deliveries of a subscription if the oldest one has waited for a
+// minute or longer. It reads only the newest page of each status.
 func (d *Client) appendWaiting(
 	ctx context.Context, all []waitingDeliveries, workspace string, s failingSubscription,
 ) ([]waitingDeliveries, error) {

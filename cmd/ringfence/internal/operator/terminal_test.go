@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// If the terminal is too narrow for a table, objects are printed one after the other. Without a
-// terminal, the objects are always printed as a table.
+// Without a terminal, the objects are always printed as a table.
 func TestTable_PrintsObjectsOneByOneInANarrowTerminal(t *testing.T) {
 	members := []json.RawMessage{
 		json.RawMessage(`{"id":"019728a4-3f00-7a10-8000-0000000000aa","name":"日本語","created_at":"2026-06-04T09:00:00Z","status":"active"}`),

@@ -21,7 +21,7 @@ func Printable(text string) string {
 	}, text)
 }
 
-// Escaped returns the JSON with the characters that Printable replaces written as \u….
+// Escaped replaces the same characters as Printable, but by their JSON escape sequences \u….
 func Escaped(value []byte) string {
 	var text strings.Builder
 	for _, r := range string(value) { // an invalid UTF-8 byte becomes U+FFFD

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestTime_ReadsTimesAndAges(t *testing.T) {
+func TestTime_ParsesTimesAndAges(t *testing.T) {
 	noon := time.Date(2026, 6, 4, 12, 0, 0, 0, time.Local)
 	for text, want := range map[string]time.Time{
 		"2026-06-04T09:00:00Z":          time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC),
@@ -46,9 +46,9 @@ func TestTime_ReadsTimesAndAges(t *testing.T) {
 	}
 }
 
-// The lists have no filter by time, except for calls and call requests. The client selects the
-// items by the time in their ids and stops at the first item that is too old.
-func TestList_AfterAndBeforeSelectItems(t *testing.T) {
+// The server cannot filter most lists by time. The client then selects the items by the time in
+// their ids, and stops at the first item that is too old.
+func TestList_ReturnsOnlyItemsOfTheGivenPeriod(t *testing.T) {
 	at := time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC)
 	served := &collection{}
 	for n := range 350 {

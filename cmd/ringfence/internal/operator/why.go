@@ -25,7 +25,7 @@ type requestState struct {
 	ErrorDetail  *string   `json:"error_detail"`
 }
 
-// isDue reports whether the request waits although its time has come.
+// isDue reports whether the request is queued and its scheduled time has passed.
 func (a requestState) isDue(now time.Time) bool {
 	return a.Status == "queued" && a.ErrorCode == nil && !a.ScheduledFor.After(now)
 }
