@@ -24,7 +24,7 @@ var generated = []string{
 	"../docs/reference/metrics.md",
 }
 
-func TestRender_LinksLeadToPagesAndAnchors(t *testing.T) {
+func TestRender_LinkTargetsExist(t *testing.T) {
 	t.Parallel()
 	files, err := Render()
 	if err != nil {

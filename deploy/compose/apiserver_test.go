@@ -184,8 +184,7 @@ func applyDry(ctx context.Context, rendered []byte) error {
 	return apiServer.kubectl(ctx, rendered, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
 }
 
-// Each row adds a defect to the manifests. The API server must refuse these manifests, which shows
-// that it checks them.
+// Each row adds one defect to valid manifests.
 func TestAPIServer_RefusesBrokenManifests(t *testing.T) {
 	t.Parallel()
 	if apiServer == nil {

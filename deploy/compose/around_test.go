@@ -45,7 +45,7 @@ func parsed(t *testing.T, path string, into any) {
 	}
 }
 
-func TestComposeFile_CommandsAndPortsExist(t *testing.T) {
+func TestComposeFile_HealthCheckCommandsAndPortsExist(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
 	image, frame := strings.Join(lines(t, "deploy/Dockerfile"), "\n"), goText(t, "libs/service")
@@ -207,7 +207,7 @@ func poolSize(t *testing.T) string {
 	return strings.TrimSuffix(size, ".")
 }
 
-func TestCharts_PoolSizeEqualsTheCodesDefault(t *testing.T) {
+func TestCharts_PoolSizeEqualsTheDefaultInTheCode(t *testing.T) {
 	t.Parallel()
 	if text := strings.Join(lines(t, "helm/ringfence/templates/budget.yaml"), "\n"); !strings.Contains(text, "POSTGRES_MAX_CONNS | default "+poolSize(t)+")") {
 		t.Errorf("the charts count with another pool than the default of %s", poolSize(t))

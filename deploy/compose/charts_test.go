@@ -288,9 +288,9 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 	}
 }
 
-// The key that signs the consent records must come from the Secret. CONSENT_HEAD_LOG, the file with
-// the signed heads (the last rows) of the consent log, must be on a volume claim. An uninstall
-// removes neither.
+// The key that signs the consent records must be in a Secret. The file of CONSENT_HEAD_LOG contains
+// the signed heads (the last rows) of the consent log and must be on a volume claim. An uninstall
+// removes neither the Secret nor the volume claim.
 func TestCharts_UninstallKeepsConsentKeyAndHeads(t *testing.T) {
 	t.Parallel()
 	const name = "contacts-compliance"
@@ -347,7 +347,7 @@ func opensTargetPorts(service object, c container) bool {
 	return len(service.Spec.Ports) > 0
 }
 
-func TestCharts_AddressesExist(t *testing.T) {
+func TestCharts_URLsLeadToRenderedServices(t *testing.T) {
 	t.Parallel()
 	objects := render(t, "ringfence")
 	followed := 0

@@ -51,7 +51,7 @@ func TestCharts_SetGoMemoryLimit(t *testing.T) {
 	}
 }
 
-func TestCharts_EveryFieldRenders(t *testing.T) {
+func TestCharts_OptionalPodSettingsAreRendered(t *testing.T) {
 	t.Parallel()
 	const every = `
 image: {pullPolicy: Always}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The console must reach the gateway's listener and nothing else of the release, and needs no
-// secret.
+// The console may connect to the gateway's listener and to no other part of the release. It needs
+// no secret.
 func TestCharts_ConsoleReachesTheGatewayOnly(t *testing.T) {
 	t.Parallel()
 	objects := objectsIn(t, "console", manifests(t, "console", "--set", "global.registry="+registry,

@@ -80,7 +80,7 @@ func TestImage_ContainsOneProgram(t *testing.T) {
 }
 
 // Each build has an empty build cache. `make test-nightly` runs this test.
-func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
+func TestImage_BuildsAreIdenticalInTwoFolders(t *testing.T) {
 	t.Parallel()
 	flags, env := recipe(t)
 	var digests [2]map[string][32]byte

@@ -24,8 +24,8 @@ var serviceCalls = map[string][]string{
 	"dialer":  {"contacts-compliance", "billing-wallet"},
 }
 
-// addresses matches the environment variables that contain the address of a service. Other
-// variables with the endings below contain addresses outside the cluster.
+// addresses maps the environment variables that contain the address of a service to the service.
+// outward matches the variables that contain addresses outside the cluster.
 var (
 	addresses = map[string]string{
 		"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer", "WALLET_URL": "billing-wallet", "WEBHOOKS_URL": "webhook-dispatcher",
@@ -208,8 +208,8 @@ func (h renderedCharts) peerName(t *testing.T, peer policyPeer) string {
 	return fmt.Sprintf("pods %v of namespaces %v", peer.PodSelector, peer.NamespaceSelector)
 }
 
-// serviceNames returns the names under which other pods see a service. With host networking, other
-// pods see the dialer also under its node addresses.
+// serviceNames returns the names of a service in the network policies. With host networking, the
+// policies also name the network of the dialer's nodes.
 func (h renderedCharts) serviceNames(name string) []string {
 	if name == "dialer" && h.nodes != "" {
 		return []string{name, h.nodes}

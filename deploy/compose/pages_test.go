@@ -19,11 +19,11 @@ import (
 // inlineCommand matches a command in the text of a page.
 var inlineCommand = regexp.MustCompile("`((?:kubectl|docker compose|helm (?:rollback|uninstall)) [^`]+)`")
 
-// TestPages_CommandsMatchTheCharts runs the commands of docs/deploy, and the commands of the
-// runbooks for containers. A fake program takes the place of docker, kubectl, curl and
-// bin/ringfence, and writes down its arguments. `helm upgrade` becomes `helm template`. The other
-// programs are real: secrets.sh creates the Secrets, and psql creates the roles.
-func TestPages_CommandsMatchTheCharts(t *testing.T) {
+// TestDeployDocs_CommandsMatchTheCharts runs the commands of docs/deploy, and the container
+// commands of the runbooks. A fake program replaces docker, kubectl, curl and bin/ringfence, and
+// records its arguments. `helm upgrade` becomes `helm template`. The other programs are real:
+// secrets.sh creates the Secrets, and psql creates the roles.
+func TestDeployDocs_CommandsMatchTheCharts(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
 	if bin == "" || testing.Short() {
@@ -61,8 +61,8 @@ func TestPages_CommandsMatchTheCharts(t *testing.T) {
 // pageScript is the text of commands and the place of the text in a page.
 type pageScript struct{ place, text string }
 
-// containerCommands returns the commands of the runbooks for kubectl, docker and helm. The test of
-// the operator's pages runs them with programs that do nothing.
+// containerCommands returns the commands of the runbooks for kubectl, docker and helm.
+// TestSIP_CommandsInRunbooksAndTrunkDocsSucceed runs them with programs that do nothing.
 func containerCommands(t *testing.T) (found []pageScript) {
 	t.Helper()
 	blocks, err := kit.PageBlocks(root, kit.OperatorTest)

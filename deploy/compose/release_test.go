@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestRelease_ScriptRefusesOtherVersions(t *testing.T) {
+func TestRelease_ScriptRefusesAnUnknownVersion(t *testing.T) {
 	t.Parallel()
 	version := appVersion(t, "gateway")
 	for _, row := range []struct{ name, tag, want string }{

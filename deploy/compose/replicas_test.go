@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-func TestCharts_AutoscalingKeepsTheRunningReplicas(t *testing.T) {
+func TestCharts_AutoscalingKeepsTheNumberOfReplicas(t *testing.T) {
 	t.Parallel()
 	const enabled = "autoscaling.enabled=true,autoscaling.min=3,autoscaling.max=6"
 	for _, row := range []struct {

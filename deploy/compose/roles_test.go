@@ -86,8 +86,8 @@ func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 	testRoles(t, bin, second, "the local stack")
 }
 
-// roleStatements returns the statements of postgres.sql. As in psql, \gexec executes the results of
-// the previous statement.
+// roleStatements returns the statements of postgres.sql. It also executes the query before \gexec
+// and adds the statements that the query returns, as psql does.
 func roleStatements(t *testing.T, super *pgx.Conn) (steps []string) {
 	t.Helper()
 	var text []string

@@ -19,8 +19,8 @@ import (
 const lagMetric = "ringfence_kafka_consumer_lag_records"
 
 // A consumer scales on the lags of its group in the topics with the most partitions. Compacted
-// topics are not used, because their settings change rarely. The HPA's target must be the number of
-// records that arrive in ten seconds at the rate in docs/deploy/helm.md.
+// topics are not used, because they contain settings, which change rarely. The HPA's target must be
+// the number of records that arrive in ten seconds at the rate in docs/deploy/helm.md.
 func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 	t.Parallel()
 	table := strings.Join(lines(t, "docs/deploy/helm.md"), "\n")

@@ -65,7 +65,7 @@ func valuesOf(t *testing.T, chart string) (v values) {
 }
 
 // ofLibrary lists the variables that the library chart itself sets.
-// TestCharts_LibrarySetsNoOtherVariables checks that the list is complete.
+// TestCharts_LibrarySetsOnlyListedVariables checks that the list is complete.
 var ofLibrary = []string{
 	"ADMIN_ADDR",
 	"CONSOLE_ADDR",
@@ -77,7 +77,7 @@ var ofLibrary = []string{
 	"PRIVATE_ADDR",
 }
 
-func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
+func TestCharts_LibrarySetsOnlyListedVariables(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	files, err := filepath.Glob(filepath.Join(root, "helm/ringfence-lib/templates/*.tpl"))

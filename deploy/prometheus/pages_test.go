@@ -23,7 +23,8 @@ func TestRunbooks_EachAlertHasARunbook(t *testing.T) {
 		}
 	}
 	slices.Sort(alerts)
-	// an alert can have two rules with the same name: one that pages and one that opens a ticket
+	// An alert can have two rules with the same name: one with the severity page and one with the
+	// severity ticket.
 	alerts = slices.Compact(alerts)
 	var pages []string
 	for name, text := range pagesOf(t) {

@@ -20,7 +20,7 @@ var postgresNames = []string{
 	"auth_query", "default_pool_size", "max_client_conn", "max_prepared_statements",
 }
 
-func TestRunbooks_TablesOfPostgresPagesExist(t *testing.T) {
+func TestRunbooks_DatabaseTablesExist(t *testing.T) {
 	t.Parallel()
 	tables := 0
 	for name, text := range pagesOf(t) {

@@ -18,7 +18,7 @@ const (
 	FirstCallTest = "deploy/compose TestCharts_ServicesStartAndPlaceACall"
 	// DeployTest runs commands with fake docker, kubectl, curl and ringfence programs. It compares
 	// their arguments with the charts and docker-compose.yml.
-	DeployTest = "deploy/compose TestPages_CommandsMatchTheCharts"
+	DeployTest = "deploy/compose TestDeployDocs_CommandsMatchTheCharts"
 	// PromQLTest parses queries.
 	PromQLTest = "deploy/prometheus TestRunbooks_QueriesParse"
 	// AsteriskTest runs commands on a local stack with Asterisk.
