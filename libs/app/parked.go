@@ -17,7 +17,7 @@ import (
 )
 
 // parkedPath is the prefix of the routes for the parked records of a service. The gateway forwards
-// them for operators.
+// the requests of operators to these routes.
 const parkedPath = "/admin/v1/parked-records"
 
 const (

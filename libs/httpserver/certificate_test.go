@@ -164,7 +164,7 @@ func captureLog(t *testing.T) *bytes.Buffer {
 	return &text
 }
 
-func TestCertificate_HalfWrittenPairIsNotUsedAndLoggedOnce(t *testing.T) {
+func TestCertificate_IgnoresAnIncompletePairAndLogsItOnce(t *testing.T) {
 	files := certificateFiles(t)
 	writeKeyPair(t, files, newKeyPair(t, 1, inAnHour()))
 	loaded := loadCertificate(t, files)
@@ -237,7 +237,7 @@ func TestCertificate_LogsAWarningBeforeItExpires(t *testing.T) {
 	})
 }
 
-func TestTLSListener_HandshakesAreLimited(t *testing.T) {
+func TestTLSListener_LimitsConcurrentHandshakes(t *testing.T) {
 	t.Parallel()
 	files := certificateFiles(t)
 	pair := newKeyPair(t, 1, time.Now().Add(time.Hour))
@@ -312,8 +312,9 @@ func newTLSClient(t *testing.T, http2 bool, pairs ...keyPair) *http.Client {
 	for _, pair := range pairs {
 		trusted.AppendCertsFromPEM(pair.cert)
 	}
-	// With one connection per host, a request waits until the transport has the connection back. It
-	// would otherwise open another one, because the transport gets it after the body was read.
+	// The transport can use a connection again only after the body of the last response was read. With
+	// one connection per host, the next request waits for that connection. Without the limit, it would
+	// open another connection.
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: trusted}, ForceAttemptHTTP2: http2, MaxConnsPerHost: 1,
 	}
@@ -418,7 +419,6 @@ func TestServer_TLSRefusesOldVersionsAndPlainHTTP(t *testing.T) {
 	wantErrorBody(t, answer, http.StatusBadRequest, "https://")
 }
 
-// An unreadable request over TLS gets the error body, as without TLS.
 func TestServer_UnreadableRequestsOverTLSGetTheErrorBody(t *testing.T) {
 	t.Parallel()
 	files := certificateFiles(t)

@@ -53,7 +53,8 @@ func DecodeJSON(r *http.Request, v any) error {
 }
 
 // removeOtherCase removes the members whose name differs from the name of a field only in the case
-// of its letters. encoding/json would decode them, but they are unknown fields.
+// of its letters. encoding/json would decode such a member into the field. The API treats it as an
+// unknown field.
 func removeOtherCase(body []byte, target reflect.Type) []byte {
 	if target.Kind() != reflect.Struct {
 		return body

@@ -97,7 +97,7 @@ func mustKeep(t *testing.T, body []byte, target any) {
 	}
 }
 
-func FuzzQuery(f *testing.F) {
+func FuzzQueryParameters(f *testing.F) {
 	for _, value := range testkit.Parameters() {
 		f.Add("p=" + value)
 	}
@@ -135,7 +135,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-func FuzzPath(f *testing.F) {
+func FuzzPathParameters(f *testing.F) {
 	for _, segment := range testkit.Segments() {
 		f.Add(segment)
 	}
@@ -167,10 +167,10 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzWire sends arbitrary bytes to the server. Every response must be valid HTTP, including the
+// FuzzServer sends arbitrary bytes to the server. Every response must be valid HTTP, including the
 // error responses that net/http writes. In a synctest bubble the server's timeouts take no real
 // time.
-func FuzzWire(f *testing.F) {
+func FuzzServer(f *testing.F) {
 	for _, request := range wireSeeds() {
 		f.Add([]byte(request))
 	}

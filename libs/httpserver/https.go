@@ -27,7 +27,7 @@ type tlsListener struct {
 	header http.Header
 	ready  chan net.Conn
 	failed chan error
-	slots  chan struct{} // contains a value for each handshake
+	slots  chan struct{} // contains one value for each handshake in progress
 
 	ctx   context.Context //nolint:containedctx // canceled when the listener is closed, which ends the handshakes
 	close context.CancelFunc

@@ -88,8 +88,9 @@ func limitTime(next http.Handler) http.Handler {
 	})
 }
 
-// Untimed returns a context with the values of ctx, but without the time limit of NewRouter. It
-// ends when the client disconnects or when stop is called. It is for responses that have no end.
+// Untimed returns a context with the values of ctx, but without the time limit of NewRouter. The
+// context ends when the client disconnects or when stop is called. Use it for a response that has
+// no end.
 func Untimed(ctx context.Context) (untimed context.Context, stop context.CancelFunc) {
 	client, limited := ctx.Value(clientKey{}).(context.Context)
 	if !limited {

@@ -46,8 +46,8 @@ func checkText(body []byte) error {
 	return nil
 }
 
-// escapeLength returns the length of the escape sequence at the start of text. If the sequence is
-// refused, the result wrong is the reason. encoding/json has already rejected malformed sequences.
+// escapeLength returns the length of the escape sequence at the start of text. If the API refuses
+// the sequence, wrong contains the reason. encoding/json has already rejected malformed sequences.
 func escapeLength(text []byte) (size int, wrong string) {
 	first, ok := codeUnit(text)
 	switch {

@@ -73,8 +73,9 @@ func (s *Server) Run(ctx context.Context) error {
 type closingKey struct{}
 
 // Closing returns a channel that is closed when the server of the request has closed its listener
-// and waits for open requests. A response without an end must end then. If ctx does not belong to a
-// request of a Server, Closing returns nil: a channel that is never closed.
+// and waits for open requests. A handler whose response has no end must return when the channel is
+// closed. If ctx does not belong to a request of a Server, Closing returns nil: a channel that is
+// never closed.
 func Closing(ctx context.Context) <-chan struct{} {
 	closing, _ := ctx.Value(closingKey{}).(chan struct{})
 	return closing
@@ -110,13 +111,13 @@ func (p *leavingWriter) Write(body []byte) (int, error) {
 	return p.ResponseWriter.Write(body) //nolint:wrapcheck // callers compare this error, so return it unwrapped
 }
 
-// Flush is for handlers that check for http.Flusher. http.ResponseController uses Unwrap.
+// Flush implements http.Flusher. A flush can begin the response, so Flush sets the header first.
 func (p *leavingWriter) Flush() {
 	p.setClose()
 	_ = http.NewResponseController(p.ResponseWriter).Flush()
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController use the original writer.
 func (p *leavingWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 func (s *Server) settings() *http.Server {

@@ -47,7 +47,8 @@ func serve(t *testing.T, handler http.Handler) pipeListener {
 	return l
 }
 
-// sendSlowly sends text. It then sends drop once a second until the server closes the connection.
+// sendSlowly sends the string text. It then sends the string drop once a second until the server
+// closes the connection. It sends nothing more if drop is empty.
 func sendSlowly(conn net.Conn, text, drop string) (ends chan struct{}) {
 	ends = make(chan struct{})
 	go func() {

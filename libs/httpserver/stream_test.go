@@ -39,7 +39,7 @@ func TestUntimed_EndsWhenTheClientDisconnects(t *testing.T) {
 
 type testKey struct{}
 
-func TestServer_ClosingChannelEndsEndlessResponses(t *testing.T) {
+func TestClosing_EndsAnEndlessResponseAtShutdown(t *testing.T) {
 	t.Parallel()
 	port, err := testkit.Port()
 	if err != nil {

@@ -50,7 +50,7 @@ func TestCheckIfMatch_AcceptsOnlyTheStoredVersion(t *testing.T) {
 	}
 }
 
-func TestSetETag_IsAccepted(t *testing.T) {
+func TestSetETag_SetsTheQuotedVersion(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
 	httpserver.SetETag(w, 7)

@@ -86,9 +86,9 @@ func (c *Consumer) reportCommitted(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// If exactly one record is applied and its handler returned Outcome.Last, last is this record.
-	// Otherwise last is nil. An error of COMMIT can be an error of the statements in Outcome.Last. If
-	// the error is permanent, last is parked.
+	// last is the record of a transaction that applies exactly one record and has statements in
+	// Outcome.Last. An error of COMMIT can be an error of these statements. If the error is permanent,
+	// last is parked. last is nil in all other transactions.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil
@@ -130,7 +130,7 @@ func (b *lookup) splitRecords(chunks []*chunk) (fresh, toPark []*incoming) {
 				rec.outcome = duplicate
 				continue
 			}
-			delete(b.fresh, rec.EventID) // makes another record with this id a duplicate
+			delete(b.fresh, rec.EventID) // a second record with this id is a duplicate
 			rec.outcome, rec.resultReason = applied, rec.parkReason
 			if rec.resultReason == nil && b.parkedKeys[hashOf(rec.Key)] {
 				rec.resultReason = errKeyParked

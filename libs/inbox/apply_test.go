@@ -215,8 +215,8 @@ func TestApply_DuplicatesAreNotPassedToTheHandler(t *testing.T) {
 	b.wantCalls("a-1 b-1 a-2 c-1", "d-1")
 	b.wantEffects("a-1 b-1 a-2 c-1 d-1")
 	b.wantPosition(0, 13)
-	// The first batch contains 6 records, 2 of them twice. The second batch contains all 6 again, as
-	// duplicates.
+	// The first batch contains 2 duplicates. The second batch repeats all 6 records of the first
+	// batch.
 	b.wantResults(map[string]float64{applied: 4, skipped: 1, duplicate: 8})
 	if b.commits != 2 {
 		t.Errorf("calls of OnCommit = %d, want 2", b.commits)
@@ -431,7 +431,8 @@ func TestApply_PartitionsShareATransaction(t *testing.T) {
 	b.wantPosition(2, 1)
 }
 
-// While another transaction has an old snapshot, vacuum cannot remove the old versions of the row.
+// While another transaction has an old snapshot, vacuum cannot remove the old versions of a
+// position's row.
 func TestApply_MovingAPositionReadsNoOldRowVersions(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

@@ -20,24 +20,24 @@ type chunk struct {
 	endOffset     int64
 	// newPosition is the position after the transaction. It is valid after nil was received from done.
 	newPosition position
-	// The batcher sets started when it takes the chunk. To withdraw the chunk, a worker that stops
-	// sets started first.
+	// The batcher sets started when it takes the chunk. A worker that must stop withdraws its chunk by
+	// setting started before the batcher does.
 	started atomic.Bool
 	done    chan error // receives the result of the transaction
 }
 
 // enoughRecords determines how many transactions of a topic run concurrently. While n transactions
-// run, another one starts only if more than n times enoughRecords records wait. So slow handlers
-// run in parallel, and the records of fast handlers share a commit.
+// run, the next one starts only if more than n*enoughRecords records wait. So slow handlers run in
+// parallel, and the records of fast handlers share a commit.
 const enoughRecords = 16
 
 // maxPause is the maximum pause between the end of a transaction and the next one.
 const maxPause = 20 * time.Millisecond
 
 // batcher applies chunks of several partitions of a topic in one transaction, so that a busy topic
-// needs few commits. While a transaction of the topic runs, new chunks wait. After it, they wait
-// for as long as that transaction took, but at most maxPause. Then they are applied together. If no
-// transaction of the topic runs, a chunk does not wait.
+// needs few commits. If no transaction of the topic runs, a new chunk is applied immediately.
+// Otherwise it waits. After a transaction, the batcher pauses for as long as the transaction took,
+// but at most maxPause. Then it applies the waiting chunks together.
 type batcher struct {
 	consumer *Consumer
 

@@ -70,8 +70,8 @@ func (rec *incoming) mayBeOfAnotherDay() bool {
 	return rec.EventID.Version() != 7 || time.Since(rec.Time) > 7*24*time.Hour
 }
 
-// selectParkedKeys runs after the insert of the ids. If the insert waited for another transaction,
-// selectParkedKeys also returns the keys of the records that this transaction parked.
+// selectParkedKeys runs after the insert of the ids. The insert can wait until another transaction
+// commits. The query then also returns the keys that the other transaction parked.
 const selectParkedKeys = `
 SELECT DISTINCT key_hash FROM dead_letters
 WHERE consumer = @consumer AND topic = @topic AND key_hash = ANY(@hashes::bytea[])`

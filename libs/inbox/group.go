@@ -367,7 +367,7 @@ func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string
 			w := newWorker(g, client, p)
 			g.workers[p] = w
 			g.consumer.backlog.Took(topic, number)
-			// After a rebalance, the client keeps a paused partition paused.
+			// If the client paused this partition before the rebalance, the partition is still paused.
 			client.ResumeFetchPartitions(p.asMap())
 			go w.run()
 		}
@@ -510,8 +510,8 @@ func (g *group) stopWorkers(workers []*worker, drain time.Duration) {
 	}
 }
 
-// workersEnded reports whether all workers ended within the timeout. If a transaction still runs,
-// it cannot commit if another process applies the same records.
+// workersEnded reports whether all workers ended within the timeout. A worker that has not ended
+// does no harm: its transaction cannot commit after another process has applied the same records.
 func workersEnded(workers []*worker, timeout time.Duration) bool {
 	late := time.After(timeout)
 	for _, w := range workers {

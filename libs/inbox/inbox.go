@@ -115,8 +115,8 @@ type Handler func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, erro
 // Handlers contains the handlers of topics, by the topic's name.
 type Handlers map[string]Handler
 
-// Each returns a handler that calls apply for each record in order, and converts its error with
-// ResultOf. onCommit becomes Outcome.OnCommit and can be nil.
+// Each returns a handler that calls apply for each record of the batch, in the order of the batch.
+// It converts the error of apply with ResultOf. onCommit becomes Outcome.OnCommit and can be nil.
 func Each(apply func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error, onCommit func()) Handler {
 	return func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, error) {
 		outcome := Outcome{Results: make([]Result, len(batch)), OnCommit: onCommit}
@@ -143,8 +143,8 @@ type Consumer struct {
 	registry prometheus.Registerer
 	metrics  *metrics
 	backlog  *kafka.Backlog
-	// slots limits the number of concurrent transactions. A transaction sends a value to slots and
-	// receives it again at its end.
+	// slots limits the number of concurrent transactions. A transaction sends a value to slots when it
+	// begins, and receives a value when it ends.
 	slots   chan struct{}
 	batcher *batcher
 	// appliedCount is the number of records that this consumer has applied since its start.

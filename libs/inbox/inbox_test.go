@@ -30,7 +30,7 @@ import (
 
 const (
 	schema  = "inbox_test"
-	service = "dialer" // a reader of the topic, so that the catalogue has a DLQ
+	service = "dialer" // one of the services that have a DLQ for the topic
 )
 
 var topic = kafka.CallRequests

@@ -27,11 +27,12 @@ import (
 // outbox.
 const dlqTimeout = 5 * time.Second
 
-// Replay applies the parked records of a topic in order, from the DLQ <topic>.<name>.dlq. A key
+// Replay applies the parked records of a topic, in the order of the DLQ <topic>.<name>.dlq. A key
 // whose records are all applied is no longer parked. parked is the number of records that are still
-// parked. Replay can run several times, and while the consumer runs: the transaction that applies a
-// record also deletes its row in dead_letters. It returns at the first error that does not skip or
-// park the record.
+// parked. Replay returns at the first error that neither skips nor parks a record.
+//
+// Replay can run several times, and while the consumer runs. The transaction that applies a record
+// also deletes its row in dead_letters, so no record is applied twice.
 func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
 	return c.replay(ctx, replayScope{topic: topic})
 }
@@ -39,8 +40,9 @@ func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked in
 const keyOfParked = `
 SELECT key FROM dead_letters WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
 
-// ReplayRecord does what Replay does, for one parked record and the other parked records of its
-// key, which must be applied in order. It returns pg.ErrNotFound if the record is not parked.
+// ReplayRecord applies a parked record together with the other parked records of its key, because
+// the records of a key must be applied in the order of the DLQ. It returns pg.ErrNotFound if the
+// record is not parked.
 func (c *Consumer) ReplayRecord(ctx context.Context, topic string, eventID uuid.UUID) (applied, parked int, err error) {
 	args := pgx.NamedArgs{"consumer": c.name, "topic": topic, "event_id": eventID}
 	var key []byte

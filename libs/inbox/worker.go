@@ -16,8 +16,9 @@ import (
 const (
 	minBackoff = 250 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// drainTimeout is how long a stopped worker may continue its transaction. cancelTimeout is how
-	// long the cancellation of that transaction may take after that.
+	// drainTimeout is how long a worker that must stop may continue its transaction. After
+	// drainTimeout, the transaction is canceled. cancelTimeout limits the wait for the end of the
+	// canceled transaction.
 	drainTimeout  = 5 * time.Second
 	cancelTimeout = 3 * time.Second
 	txTimeout     = 60 * time.Second

@@ -20,7 +20,7 @@ type Making struct {
 	// Topics is "create" or "verify".
 	Topics string `env:"KAFKA_TOPICS" envDefault:"create" help:"What the service does at its start if a topic is missing. create: it creates the topic. verify: it stops with an error that contains the command to create the topic."`
 	// Replication is the number of replicas of a topic. MinInsync is the number of replicas that must
-	// acknowledge a record. If one of them is 0, it depends on the number of brokers.
+	// acknowledge a record. 0 means a default that depends on the number of brokers.
 	Replication int `env:"KAFKA_REPLICATION" envDefault:"0" help:"Number of replicas of each topic that the service creates. 0 means 3 if the cluster has 3 or more brokers, otherwise 1."`
 	MinInsync   int `env:"KAFKA_MIN_INSYNC" envDefault:"0" help:"Number of replicas that must store a record before a broker acknowledges it, for each topic that the service creates. If fewer replicas are available, no records are accepted. 0 means one fewer than KAFKA_REPLICATION, at least 1."`
 }

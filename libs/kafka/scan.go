@@ -66,9 +66,9 @@ func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds
 // returns an error. It also passes records without a valid ce_id. It joins no consumer group and
 // commits no offset.
 //
-// start contains the first offset to read of each partition. A partition that start does not
-// contain is read from its beginning. end contains the offset before which Scan stops. A partition
-// that end does not contain is not read.
+// Scan reads each partition from its offset in start, or from the first record if start has no
+// offset for the partition. It stops before the partition's offset in end. It does not read
+// partitions without an offset in end.
 func Scan(
 	ctx context.Context, cfg Config, clientID string, topic Topic, start, end Offsets, handle func(Record) error,
 ) error {

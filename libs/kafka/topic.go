@@ -33,8 +33,8 @@ var (
 	// DialIntents contains one record per dial. A dialer publishes it before it commits the fence, the
 	// database row that permits the dial.
 	DialIntents = Topic{Name: "dial-intents.v1", Partitions: 3, Retention: week}
-	// CallTurns contains the turns of calls in progress. Every replica of webhook-dispatcher reads all
-	// of its records without a consumer group, so it has no DLQ.
+	// CallTurns contains the conversation turns of calls in progress. Every replica of
+	// webhook-dispatcher reads all of its records without a consumer group, so the topic has no DLQ.
 	CallTurns = Topic{Name: "call-turns.v1", Partitions: 3, Retention: 10 * time.Minute}
 )
 

@@ -11,16 +11,16 @@ const sweepInterval = time.Minute
 // and a read without a floor would visit all of them.
 type floor struct {
 	id int64
-	// pendingID is the next floor. It becomes the floor when all transactions up to deletedBy have
-	// ended. It is 0 if there is none.
+	// pendingID is the next floor, or 0 if there is none. It becomes the floor when all transactions
+	// up to deletedBy have ended.
 	pendingID int64
 	deletedBy int64
 	lastSweep time.Time
 }
 
 // readFrom returns the id from which the relay must read now. A sweep is a read from the first row.
-// It is needed because a transaction can take the id of its row before it has a transaction id. The
-// floor can then rise above this row.
+// Sweeps are necessary because a transaction can take the id of its row before it gets a
+// transaction id. The floor can then rise above this row.
 func (f *floor) readFrom(now time.Time) (id int64, sweep bool) {
 	if now.Sub(f.lastSweep) >= sweepInterval {
 		return 0, true

@@ -33,8 +33,8 @@ const (
 	aloneStop     = "RELAY_ALONE_STOP"
 )
 
-// TestMain runs only a relay if startAlone has started this process. A test can halt such a process
-// with SIGSTOP.
+// If startAlone has started this process, TestMain runs a relay instead of the tests. A test can
+// halt such a process with SIGSTOP.
 func TestMain(m *testing.M) {
 	if os.Getenv(alonePostgres) == "" {
 		os.Exit(m.Run())
@@ -56,8 +56,8 @@ func alone(ctx context.Context) error {
 	return outbox.NewRelay(pool, client, nil, outbox.Config{}).Run(ctx)
 }
 
-// processStopper sends SIGSTOP to its own process at the first row after the test has created the
-// file.
+// processStopper is a hook of the Kafka client. After the test has created the file, the next row
+// makes processStopper send SIGSTOP to its own process.
 type processStopper struct{ file string }
 
 func (s processStopper) OnProduceRecordBuffered(*kgo.Record) {
@@ -65,7 +65,8 @@ func (s processStopper) OnProduceRecordBuffered(*kgo.Record) {
 		goesOn := make(chan os.Signal, 1)
 		signal.Notify(goesOn, syscall.SIGCONT)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		// SIGSTOP does not take effect immediately. Until then, no row may be passed to Kafka.
+		// SIGSTOP does not take effect immediately. Wait here, so that the client gets no further row
+		// before the process is halted.
 		<-goesOn
 	}
 }

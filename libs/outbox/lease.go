@@ -26,9 +26,9 @@ const (
 type leaseTimes struct {
 	// duration is how long a lease is valid without a renewal.
 	duration time.Duration
-	// trustTime is the age of the last renewal from which on a relay does not rely on its lease. It is
-	// shorter than duration, so that a relay stops before another relay can acquire the lease. Both
-	// times start before the renewal is sent.
+	// trustTime is how long a relay relies on its lease without a renewal. It is shorter than
+	// duration, so that a relay stops before another relay can acquire the lease. Both times start
+	// before the renewal is sent.
 	trustTime time.Duration
 	// renewInterval is the time between two renewals while a relay works.
 	renewInterval time.Duration
@@ -77,7 +77,7 @@ func (s *session) acquire() (held bool, err error) {
 }
 
 // verifyLease returns nil if the lease was renewed less than maxAge ago. Otherwise it renews the
-// lease. It returns errDeposed if it cannot.
+// lease. If the renewal fails, it returns errDeposed.
 func (s *session) verifyLease(maxAge time.Duration) error {
 	if time.Since(s.renewed) < maxAge {
 		return nil

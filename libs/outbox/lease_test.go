@@ -31,7 +31,8 @@ func TestRelay_NeedsNoAdvisoryLock(t *testing.T) {
 	}
 }
 
-// giveLease gives the lease to another relay until the time expires, for example until "infinity".
+// giveLease gives the lease to another relay. expires is the end of the lease: a time, or
+// "infinity".
 func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),

@@ -61,8 +61,8 @@ type Event struct {
 	TopicName string
 }
 
-// Put writes events in tx, in order and in one round trip. The header traceparent contains the
-// trace of ctx.
+// Put writes events in tx, in the given order and in one round trip. The header traceparent
+// contains the trace of ctx.
 func Put(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	if len(events) == 0 {
 		return nil
@@ -114,8 +114,8 @@ func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 }
 
 // QueueIf adds the insert of an event to a batch. The event is written only if condition is true.
-// condition is an SQL expression with the named arguments args. It is for a batch that is a whole
-// transaction, in which the caller cannot read earlier results.
+// condition is an SQL expression with the named arguments args. Use QueueIf if the batch is the
+// whole transaction, because the caller then cannot read earlier results.
 func QueueIf(ctx context.Context, batch *pgx.Batch, condition string, args pg.Args, event Event) error {
 	return queue(ctx, batch, insertEventIf+condition, maps.Clone(args), event)
 }

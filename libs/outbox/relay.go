@@ -144,9 +144,9 @@ func (r *Relay) waitForResults(ctx context.Context) {
 type session struct {
 	relay *Relay
 	conn  *pgx.Conn
-	// acquisitions is the number of acquisitions of the lease when this session acquired it. A higher
-	// stored number means that the lease was acquired again since. renewed is a time just before the
-	// last renewal.
+	// acquisitions is the number of acquisitions of the lease up to the one by this session. If the
+	// stored number is higher, another session has acquired the lease. renewed is a time just before
+	// the last renewal.
 	acquisitions int64
 	renewed      time.Time
 	// floor is the lowest id from which the session reads. It is stored with the lease.
@@ -263,8 +263,8 @@ func pauseAfter(ctx context.Context, took time.Duration) {
 	}
 }
 
-// waitForWake returns after a wake of any replica, after the time poll, or when ctx is canceled. It
-// returns an error only if the connection is broken.
+// waitForWake returns after a wake of any replica, after the duration poll, or when ctx is
+// canceled. It returns an error only if the connection is broken.
 func (s *session) waitForWake(ctx context.Context, poll time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, poll)
 	woken := make(chan struct{})
@@ -286,8 +286,8 @@ func (s *session) waitForWake(ctx context.Context, poll time.Duration) error {
 	return nil
 }
 
-// exec does not cancel its statement at a shutdown, because that would break the connection.
-// queryRow does not either.
+// exec and queryRow do not cancel a statement at a shutdown, because a cancellation would break the
+// connection.
 func (s *session) exec(statement string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()

@@ -12,7 +12,7 @@ func TestOpen_EndsSessionsThatDoNotReadTheirResults(t *testing.T) {
 	pool, id, tx := lockedRow(t)
 	conn := tx.Conn().PgConn()
 	if _, overTCP := conn.Conn().(*net.TCPConn); !overTCP {
-		return // on a Unix socket, the server cannot detect this
+		return // on a Unix socket, the server cannot detect a client that does not read
 	}
 	if _, err := tx.Exec(t.Context(), "SET LOCAL tcp_user_timeout = '500ms'"); err != nil {
 		t.Fatal(err)

@@ -200,7 +200,7 @@ func TestPool_JITIsOff(t *testing.T) {
 	}
 }
 
-func TestPool_UUIDsAndTimesAreUnchanged(t *testing.T) {
+func TestPool_StoresUUIDsAndTimesUnchanged(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	id, other := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-func TestPool_UUIDsOfEveryGoTypeAreUnchanged(t *testing.T) {
+func TestPool_StoresUUIDsOfEveryGoTypeUnchanged(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	a, b := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
