@@ -120,7 +120,7 @@ func service(ctx context.Context, name string, command []string) error {
 }
 
 // programs returns the path of this program and the folder of the service binaries. The folder is
-// derived from the name by which this program was called, which can be a link.
+// derived from the name by which this program was called, which can be a symbolic link.
 func programs() (self, bin string, err error) {
 	if self, err = os.Executable(); err != nil {
 		return "", "", fmt.Errorf("find this program: %w", err)

@@ -20,7 +20,7 @@ import (
 const hostileText = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
 
 // adminServer implements /admin/v1 and records the requests. It responds to every request with the
-// same JSON, which contains hostileText. This JSON is valid as a page and as a single object.
+// same JSON, which contains hostileText. The JSON can be decoded as a page and as a single object.
 type adminServer struct {
 	status int
 	asked  []string
@@ -382,7 +382,7 @@ func TestWorkspacesAdd_FlagsOverrideDefaults(t *testing.T) {
 	}
 }
 
-// An earlier version of the gateway ignores the mode and creates a live workspace.
+// An earlier version of the gateway ignores the field mode and creates a live workspace.
 func TestWorkspacesAdd_FailsIfTheGatewayIgnoresTheMode(t *testing.T) {
 	admin(t, http.StatusOK)
 	code, _, faults := runCommand(t, "workspaces", "create", "Acme", "--mode", "test")

@@ -43,7 +43,7 @@ type arrival struct {
 }
 
 // endpoint is a local HTTPS server that receives webhooks. Its certificate is signed by the
-// authority of the local stack.
+// certificate authority of the local stack.
 type endpoint struct {
 	url      string
 	arrivals chan arrival
@@ -127,8 +127,8 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// issueCertificate creates a certificate for this machine, signed by the stack's authority, which
-// the webhook dispatcher trusts.
+// issueCertificate creates a certificate for this machine. The stack's certificate authority, which
+// the webhook dispatcher trusts, signs it.
 func issueCertificate(home string) (tls.Certificate, error) {
 	authority, err := tls.LoadX509KeyPair(filepath.Join(home, "ca.pem"), filepath.Join(home, "ca-key.pem"))
 	if err != nil {

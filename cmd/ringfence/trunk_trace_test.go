@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// serveTrace starts an /admin/v1 that returns text as the trace of one trunk. queries receives the
-// query of each request.
+// serveTrace starts a server of /admin/v1 that returns text as the trace of a trunk. queries
+// receives the query string of each request.
 func serveTrace(t *testing.T, text string) (queries *[]string) {
 	t.Helper()
 	queries = &[]string{}

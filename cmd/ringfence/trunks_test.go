@@ -36,7 +36,7 @@ const (
 		{"step":"options","result":"failed","seen":"no answer","remedy":"Check the firewall."}]}`
 )
 
-// The check prints each step. Its exit status is 1 if a step failed.
+// The exit status is 1 if a step failed.
 func TestTrunksCheck_PrintsEachStep(t *testing.T) {
 	tests := []struct {
 		name, trunk, check string

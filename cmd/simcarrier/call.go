@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// callConfig contains the settings of the command call.
+// callConfig contains the settings of the command `call`.
 type callConfig struct {
 	BaseURL  string `env:"RINGFENCE_URL" help:"URL of the public API, for the command call"`
 	AdminURL string `env:"RINGFENCE_ADMIN_URL" help:"URL of the operator API, for the command call"`
@@ -27,8 +27,8 @@ type callConfig struct {
 const (
 	callTimeout      = 3 * time.Minute
 	callPollInterval = time.Second
-	// dialWindow is the time for which a request repeats failed dials. A cluster needs seconds to
-	// include a new pod in its network policies.
+	// dialWindow is how long send repeats failed dials. A cluster needs seconds to include a new pod
+	// in its network policies.
 	dialWindow   = 30 * time.Second
 	dialTimeout  = 3 * time.Second
 	dialInterval = 500 * time.Millisecond

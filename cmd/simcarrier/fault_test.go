@@ -81,7 +81,7 @@ func TestFault_ChangesTheEventFeedButNotTheLog(t *testing.T) {
 	}
 }
 
-func TestFault_ChangesTheResponseToOriginate(t *testing.T) {
+func TestFault_ChangesTheResponseToAnOriginateRequest(t *testing.T) {
 	tests := []struct {
 		rule   string
 		answer int // 0 means that the client disconnects before the response

@@ -31,7 +31,7 @@ type Config struct {
 	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier" help:"folder of the log, which a restart keeps"`
 	// Token is the access token of every route except /healthz.
 	Token string `env:"SIMCARRIER_TOKEN" help:"bearer token of all routes except /healthz; required unless SIMCARRIER_ADDR is a loopback address"`
-	// TimeScale multiplies every simulated duration. 0 means immediately.
+	// TimeScale multiplies every simulated duration. 0 means no delay.
 	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1" help:"multiplies every simulated duration; 0 means no delay"`
 
 	Telemetry telemetry.Config

@@ -50,8 +50,8 @@ type Network struct {
 }
 
 // New opens the network with the journal in a directory. scale multiplies every simulated duration;
-// 0 means immediately. For calls that were live when the last process died, New adds a hangup to
-// the journal.
+// 0 means no delay. For calls that were live when the last process died, New adds a hangup to the
+// journal.
 func New(dir string, scale float64) (*Network, error) {
 	x := &Network{scale: scale, lines: map[string][]*line{}}
 	journal, err := OpenJournal(dir, x.replay)
@@ -234,8 +234,8 @@ func (x *Network) performSteps(l *line) {
 	}
 }
 
-// partyName returns the name that the journal uses for the party by. The person at the far end is
-// the caller or the callee, depending on the direction of the call.
+// partyName returns the name of a party in the journal. The person at the far end is the caller or
+// the callee, depending on the direction of the call.
 func (x *Network) partyName(l *line, by string) string {
 	switch {
 	case by == "person" && l.call.Inbound:

@@ -76,8 +76,7 @@ func (a Account) Place(home string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read attributes of %s: %w", place, err)
 	}
-	// Any user can create names in /var/tmp, so Place refuses a folder that belongs to another
-	// user.
+	// Any user can create a folder in /var/tmp, so Place refuses a folder of another user.
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || int(owner.Uid) != os.Geteuid() {
 		return "", fmt.Errorf("%s exists and belongs to another user: remove it, or set RINGFENCE_HOME to a directory that user %s can reach", place, a.Name)

@@ -119,8 +119,8 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// copyHalf copies all data from one connection to the other. It then closes the write side of to.
-// After an error it closes both connections.
+// copyHalf copies all data from one connection to the other. At the end of the data, it closes the
+// second connection for writing. After an error, it closes both connections.
 func copyHalf(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(*net.TCPConn); ok && err == nil {

@@ -231,9 +231,9 @@ func (op operator) do(ctx context.Context, method, path string, body any) (statu
 	return op.send(ctx, method, path, body, maxTries)
 }
 
-// send repeats a request while the gateway does not respond or responds with 503, at most tries
-// times. While the dialer does not know a new agent, send repeats the request for up to
-// readyTimeout.
+// send sends a request at most tries times. It repeats the request while the gateway does not
+// respond or responds with 503. While the dialer does not know a new agent, send repeats the
+// request for up to readyTimeout.
 func (op operator) send(
 	ctx context.Context, method, path string, body any, tries int,
 ) (status int, answer []byte, err error) {

@@ -52,7 +52,8 @@ func (s Source) install(ctx context.Context) error {
 }
 
 // download downloads and unpacks the binaries with embedded-postgres. The library then starts a
-// server, which fails as root. Only the unpacked binaries are needed, so that error is ignored.
+// server, which fails as root. Only the unpacked binaries are needed, so download ignores this
+// failure.
 func (s Source) download(ctx context.Context) error {
 	s.Note("downloading Postgres (this happens once)")
 	dir := filepath.Join(s.Downloads, "postgres-17")

@@ -242,7 +242,7 @@ func postgresProcesses(data string, postmaster int) []Identity {
 	return found
 }
 
-// environment returns the environment without the PG* and LC_* variables of the user.
+// environment returns a minimal environment, without the PG* and LC_* variables of the user.
 func environment() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
 }

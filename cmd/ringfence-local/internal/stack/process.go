@@ -43,7 +43,7 @@ type Spec struct {
 // sends the death signal to a child when the thread that created the child ends.
 type Starter struct{ jobs chan func() }
 
-// NewStarter creates the thread. Close ends the thread and, on Linux, every process that it
+// NewStarter creates the thread. Close ends the thread and, on Linux, every process that the thread
 // started.
 func NewStarter() *Starter {
 	s := &Starter{jobs: make(chan func())}
@@ -51,9 +51,9 @@ func NewStarter() *Starter {
 	return s
 }
 
-// serve runs the jobs on its own thread, which ends when this goroutine ends. The main thread never
-// ends. If serve is on the main thread, it starts a new goroutine for the jobs. When the thread can
-// run jobs, serve calls onReady.
+// serve runs the jobs on its own thread. The thread ends when this goroutine ends, but the main
+// thread never ends. So if serve is on the main thread, it starts a new goroutine for the jobs.
+// serve calls onReady when the thread can run jobs.
 func (s *Starter) serve(onReady func()) {
 	runtime.LockOSThread()
 	if onMainThread() {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// maxExits is the number of times that a process can end before the stack is ready. After that
-// number the start fails.
+// If a child ends maxExits times before the stack is ready, the start fails.
 const maxExits = 4
 
 // awaitReady waits for the probe of every replica, and then for the probe of the gateway, which

@@ -245,9 +245,9 @@ func (s *stack) startBalancers(ctx context.Context) error {
 	return nil
 }
 
-// routineLines matches the log lines that the console hides unless LOG_LEVEL is set: successful
-// reads at the gateway, and every successful request at the services behind the gateway. The
-// gateway has already logged those requests.
+// routineLines matches the log lines that the console hides unless LOG_LEVEL is set. For the
+// gateway, these are successful reads. For the other services, these are all successful requests,
+// because the gateway has already logged them.
 func routineLines(name string) *regexp.Regexp {
 	if os.Getenv("LOG_LEVEL") != "" {
 		return nil

@@ -67,8 +67,8 @@ func Up(ctx, hurry, kill context.Context, opts Options) error {
 	return nil
 }
 
-// childrenFile is the file that records the running children. After a kill, the next start finds
-// them there.
+// childrenFile is the file that lists the running children. After ringfence-local was killed, the
+// next start reads the file to find them.
 const childrenFile = "children.json"
 
 func (s *stack) up(ctx context.Context) error {

@@ -60,7 +60,7 @@ func New(cfg ClientConfig, out, asides io.Writer, output Output) *Client {
 	d := &Client{config: cfg, out: out, asides: asides, output: output, zone: time.Local, columns: terminalWidth(out)}
 	d.http = &http.Client{
 		Timeout: time.Minute,
-		// The token must not be sent to another address.
+		// Do not follow redirects: the token must not be sent to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if Attended() {

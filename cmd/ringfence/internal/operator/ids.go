@@ -28,8 +28,7 @@ const (
 	prefixSegments = 5
 )
 
-// timeOfID returns the time of creation of the object with the id, or false if the id does not
-// contain it.
+// timeOfID returns the time of creation in the id, or false if the id contains no time.
 func timeOfID(id string) (time.Time, bool) {
 	if !wholeID.MatchString(id) {
 		return time.Time{}, false
@@ -45,7 +44,7 @@ func timeOfShortID(id string) (time.Time, bool) {
 // errNoID means that no id begins with the given characters.
 var errNoID = errors.New("no id begins with")
 
-// expandIDs returns the path with whole ids in place of short ids in its segments and in its query.
+// expandIDs replaces the short ids in the segments and in the query of a path by whole ids.
 func (d *Client) expandIDs(ctx context.Context, address string) (string, error) {
 	address, query, hasQuery := strings.Cut(address, "?")
 	segments := strings.Split(address, "/")

@@ -22,7 +22,7 @@ type Listed struct {
 	Before Time `placeholder:"TIME" help:"Only items created before this time."`
 }
 
-// maxPage is the largest page of /admin/v1.
+// maxPage is the maximum number of objects in a page of /admin/v1.
 const maxPage = 100
 
 // List prints the objects of a collection, newest first, page by page. columns are paths such as
@@ -151,7 +151,7 @@ func (l Listed) selectTimes(all page) (page, error) {
 	return chosen, nil
 }
 
-// nextPage returns one page and changes the query so that it requests the next page.
+// nextPage returns one page. It changes the query so that the next call returns the next page.
 func (d *Client) nextPage(ctx context.Context, collection string, query url.Values) (got page, err error) {
 	answer, err := d.Ask(ctx, http.MethodGet, collection+"?"+query.Encode(), nil)
 	if err != nil {

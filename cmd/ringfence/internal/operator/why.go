@@ -70,7 +70,7 @@ func text(of *string) string {
 	return *of
 }
 
-// deliveries returns the deliveries of the events of the objects: calls and call requests.
+// deliveries returns the deliveries of all events of the given calls and call requests.
 func (o *WorkspaceClient) deliveries(ctx context.Context, objects ...string) (all []json.RawMessage, err error) {
 	subscriptions, err := o.Members(ctx, o.at("webhook-subscriptions"), nil)
 	if err != nil {
@@ -294,7 +294,7 @@ func (o *WorkspaceClient) explainRequest(ctx context.Context, request json.RawMe
 	return nil
 }
 
-// factsOf reads the data about a call request from every service that has some.
+// factsOf reads what the services store about a call request.
 func (o *WorkspaceClient) factsOf(ctx context.Context, request json.RawMessage) (all requestFacts, err error) {
 	all.Request = request
 	var now requestState
@@ -324,8 +324,8 @@ func (o *WorkspaceClient) factsOf(ctx context.Context, request json.RawMessage) 
 	return all, err
 }
 
-// explainWait returns sentences about the pauses of dialing and the trunks, which can make a due
-// request wait.
+// explainWait returns sentences about the possible reasons why a due request waits: pauses of
+// dialing, and trunks that cannot place calls.
 func (o *WorkspaceClient) explainWait(ctx context.Context, request requestState) (sentences string) {
 	var dialer statusAnswers
 	_, _, err := dialer.readDialer(ctx, o.Client)
