@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// navigation lists the sections with their pages, in the order in which a newcomer reads them. A
-// folder contains all its pages.
+// navigation lists the sections with their pages, in the order in which a newcomer reads them. An
+// entry can be a folder, which means all pages of the folder.
 var navigation = []struct {
 	title string
 	pages []string

@@ -291,7 +291,7 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 // The key that signs the consent records must be in a Secret. The file of CONSENT_HEAD_LOG contains
 // the signed heads (the last rows) of the consent log and must be on a volume claim. An uninstall
 // removes neither the Secret nor the volume claim.
-func TestCharts_UninstallKeepsConsentKeyAndHeads(t *testing.T) {
+func TestCharts_UninstallKeepsTheConsentKeyAndTheSignedHeads(t *testing.T) {
 	t.Parallel()
 	const name = "contacts-compliance"
 	objects := render(t, name)
@@ -356,7 +356,7 @@ func TestCharts_URLsLeadToRenderedServices(t *testing.T) {
 		for variable, value := range config.Data {
 			for part := range strings.SplitSeq(value, ",") {
 				at := strings.Index(part, "http://")
-				// the charts do not contain the simulated carrier, so SIM_URL has no chart
+				// SIM_URL leads to the simulated carrier, which the charts do not contain
 				if at < 0 || variable == "SIM_URL" {
 					continue
 				}

@@ -64,8 +64,8 @@ func composed(t *testing.T) composeFile {
 	return c
 }
 
-// publishes reports whether the service publishes the container port target at the host port, by
-// default.
+// publishes reports whether the service, by default, publishes the container port target as the
+// host port host.
 func (s member) publishes(host, target string) bool {
 	return slices.ContainsFunc(s.Ports, func(published string) bool {
 		port, found := strings.CutSuffix(strings.TrimPrefix(published, "127.0.0.1:"), ":"+target)
@@ -247,7 +247,7 @@ func TestComposeFile_ConsentKeyIsSetAndHeadsAreOnAVolume(t *testing.T) {
 
 // The dialer writes recordings of live calls to a volume. The service `calls` signs links to the
 // bucket to which the dialer uploads.
-func TestComposeFile_RecordingsHaveVolumeAndBucket(t *testing.T) {
+func TestComposeFile_RecordingsHaveAVolumeAndABucket(t *testing.T) {
 	t.Parallel()
 	c, dialer, calls := composed(t), env(t, "dialer"), env(t, "calls")
 	_, path, _ := strings.Cut(c.Services["dialer"].Volumes[0], ":")

@@ -164,8 +164,8 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// An API server requires each exception to be a part of its network. An IPv4-mapped IPv6 address is
-// not a part of an IPv4 network.
+// An API server requires each exception of an IP block to be inside the block. An IPv4-mapped IPv6
+// address is not inside an IPv4 block.
 func TestCharts_InternetExcludesPrivateNetworks(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"webhook-dispatcher", "dialer"} {

@@ -33,7 +33,7 @@ var (
 	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM|CONSOLE)_URL$`)
 )
 
-func TestServiceCalls_MatchTheAddressVariables(t *testing.T) {
+func TestServices_ListedConnectionsMatchTheAddressVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
 		var asks []string

@@ -58,7 +58,8 @@ func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 	}
 }
 
-// The rules must contain one query for each metric of each HPA, in the HPA's namespace.
+// The rules of prometheus-adapter must contain one query for each metric of each HPA, in the HPA's
+// namespace.
 func TestCharts_AdapterHasEveryScalingMetric(t *testing.T) {
 	t.Parallel()
 	asked := 0

@@ -103,7 +103,7 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 	}
 }
 
-// wantVerifiedTLS checks that pgx verifies the server's certificate and name with that URL, without
+// wantVerifiedTLS checks that pgx verifies the server's certificate and name with the URL, without
 // a fallback.
 func wantVerifiedTLS(t *testing.T, name, url string) {
 	t.Helper()

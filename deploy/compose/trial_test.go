@@ -187,7 +187,7 @@ func (c *cluster) start(name, program string, env []string, args ...string) {
 	})
 }
 
-// helmTest runs the program of the pod that `helm test` starts, with its settings.
+// helmTest runs the program of the pod that `helm test` starts, with the settings of the pod.
 func (c *cluster) helmTest(base, admin string) {
 	c.t.Helper()
 	cmd := exec.CommandContext(c.t.Context(), filepath.Join(c.bin, "simcarrier"), "call")

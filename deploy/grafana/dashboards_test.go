@@ -111,8 +111,8 @@ func (p panel) checkTargets(t *testing.T, where string) {
 		if !p.isStat() && len(p.Targets) > 1 && target.LegendFormat == "" {
 			t.Errorf("%s: a query of several has no legend", where)
 		}
-		// A stat panel must not use a range query, which shows the last value of a series that no
-		// longer exists.
+		// A range query shows the last value of a series even if the series no longer exists. So a stat
+		// panel must use an instant query.
 		if target.Instant != p.isStat() {
 			t.Errorf("%s: instant = %v, want %v", where, target.Instant, p.isStat())
 		}

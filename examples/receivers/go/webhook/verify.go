@@ -18,8 +18,8 @@ const tolerance = 300 // seconds
 var signatureForm = regexp.MustCompile(`^t=([0-9]{1,12}),v1=([0-9a-f]{64})$`)
 
 // Verify returns nil if the webhook is authentic, and otherwise an error with the reason. secret is
-// the whole signing_secret with the prefix whsec_, and header the value of X-Service-Signature.
-// body is the request body before any decoder has changed it.
+// the whole signing_secret with the prefix whsec_. header is the value of the header
+// X-Service-Signature. body is the request body before any decoder has changed it.
 func Verify(secret, header string, body []byte, now time.Time) error {
 	parts := signatureForm.FindStringSubmatch(header)
 	if parts == nil {

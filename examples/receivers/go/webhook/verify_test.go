@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestVerify_AcceptsOnlyValidVectors(t *testing.T) {
+func TestVerify_AcceptsOnlyValidTestVectors(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../vectors.json")
 	if err != nil {
