@@ -21,8 +21,8 @@ const (
 	expiryInterval = time.Hour
 )
 
-// TLSConfig names the files of the certificate for HTTPS. The service reads their names from
-// TLS_CERT_FILE and TLS_KEY_FILE.
+// TLSConfig contains the names of the files with the certificate for HTTPS. The service reads the
+// names from TLS_CERT_FILE and TLS_KEY_FILE.
 type TLSConfig struct {
 	// CertFile contains the certificate of the server, then its intermediate certificates (PEM).
 	CertFile string
@@ -86,8 +86,8 @@ func (c TLSConfig) parse(files keyPair) (*tls.Certificate, error) {
 type Certificate struct {
 	config  TLSConfig
 	current atomic.Pointer[tls.Certificate]
-	// seen and failure are the last content and the last read error, so that Run logs each change
-	// once. Only Load and Run use them.
+	// seen is the last content of the files, and failure is the last read error. With these values,
+	// Run logs each change once. Only Load and Run use them.
 	seen    keyPair
 	failure string
 }

@@ -184,7 +184,7 @@ func blameMember(target reflect.Type, members map[string]json.RawMessage, err er
 	return "body", err
 }
 
-// aJSON returns the JSON name of a Go type, for example "a string".
+// aJSON returns the JSON type for a Go type, with its article, for example "a string".
 func aJSON(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

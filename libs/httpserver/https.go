@@ -14,7 +14,8 @@ import (
 const (
 	// handshakeTimeout limits the time in which a client must complete the TLS handshake.
 	handshakeTimeout = 10 * time.Second
-	// maxHandshakes limits the handshakes at the same time. Further connections wait in the kernel.
+	// maxHandshakes is the maximum number of concurrent handshakes. Further connections wait in the
+	// kernel.
 	maxHandshakes = 8192
 )
 

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// A response without an end continues after the time limit, and ends when the client disconnects.
+// The response continues after the time limit of the router.
 func TestUntimed_EndsWhenTheClientDisconnects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestClosing_EndsAnEndlessResponseAtShutdown(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	go func() { ended <- server.Run(ctx) }()
 	go func() {
-		for ctx.Err() == nil { // until the server listens
+		for ctx.Err() == nil { // repeat the request until the server listens
 			if response, err := http.Get("http://" + addr); err == nil {
 				_ = response.Body.Close()
 			}

@@ -36,7 +36,7 @@ func TestCheckIfMatch_AcceptsOnlyTheStoredVersion(t *testing.T) {
 				}
 				return
 			}
-			refused, ok := err.(*apierr.Error) //nolint:errorlint // the function returns the error itself
+			refused, ok := err.(*apierr.Error) //nolint:errorlint // the function returns the error without a wrapper
 			if !ok {
 				t.Fatalf("error = %v, want a refusal", err)
 			}

@@ -196,7 +196,7 @@ func (c *Consumer) retain(ctx context.Context) {
 	}
 }
 
-// isMissingPartition reports whether the error is that no partition accepts the row.
+// isMissingPartition reports whether the error means that no partition accepts the row.
 func isMissingPartition(err error) bool {
 	var fault *pgconn.PgError
 	return errors.As(err, &fault) && fault.Code == "23514" && fault.ConstraintName == ""

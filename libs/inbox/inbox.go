@@ -132,7 +132,7 @@ func Each(apply func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error, on
 
 // Consumer reads topics for one service. Each assigned partition has a worker, and the workers of a
 // topic share transactions. If a shared transaction fails, each worker applies its records in its
-// own transaction. If that fails too, it applies them one by one.
+// own transaction. If this transaction fails too, the worker applies the records one by one.
 type Consumer struct {
 	name     string
 	group    string // name of the consumer group; differs from name only in tests
@@ -178,7 +178,7 @@ func NewConsumer(
 	return c
 }
 
-// dlqName returns the name of the topic for parked records of this topic.
+// dlqName returns the name of the consumer's dead-letter topic for a topic.
 func (c *Consumer) dlqName(topic string) string {
 	return kafka.DLQ(kafka.Topic{Name: topic}, c.name).Name
 }

@@ -267,7 +267,7 @@ func TestConsumer_PartitionWithoutAPositionIsReadFromItsStart(t *testing.T) {
 	}
 }
 
-func TestConsumer_FirstStartDoesNotCountAsAMovedPosition(t *testing.T) {
+func TestConsumer_FirstStartIsNotCountedAsAPositionThatMovedBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produce(record("a", 1))

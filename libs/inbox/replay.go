@@ -309,7 +309,7 @@ type ParkedRecord struct {
 	ParkedAt time.Time `json:"parked_at"`
 	EventID  uuid.UUID `json:"event_id"`
 	Key      string    `json:"key"`
-	// Error is the reason, at the time at which the record was parked.
+	// Error is the reason why the record was parked.
 	Error string `json:"error"`
 }
 

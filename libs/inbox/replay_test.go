@@ -31,8 +31,8 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.putsBack(t.Context(), "", `^TOPIC +PARKED AT +EVENT +KEY +ERROR\n(`+topic.Name+` +\S+Z +\S{36} +"[ab]" +"(newer than this build|an earlier record of this key is parked)"\n){4}$`)
 	b.putsBack(frame.ForScript(t.Context()), "", `^\[(\{"topic":"`+topic.Name+`","parked_at":"[^"]+Z","event_id":"[^"]{36}","key":"[ab]","error":"(newer than this build|an earlier record of this key is parked)"\},?){4}\]\n$`)
 
-	// From now on the handler can decode the records of key a, like a newer version, but not those of
-	// key b.
+	// From now on the handler fails only for the records of key b, as if a newer version could decode
+	// the records of key a.
 	b.failWith(func(rec kafka.Record, value int64) error {
 		if rec.Key == "b" {
 			return refuse(rec, value)
@@ -61,7 +61,6 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3, 4)
 }
 
-// A record is replayed with the other records of its key, and without the records of other keys.
 func TestReplayRecord_AppliesTheRecordsOfOneKey(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -104,7 +104,7 @@ func (w *worker) run() {
 		case <-w.stopping:
 			return
 		case next := <-w.work:
-			// If both channels are ready, select chooses one at random. So the worker must check again
+			// If several channels are ready, select chooses one at random. So the worker must check again
 			// whether it must stop.
 			if w.stopped() || !w.apply(w.withWaiting(next)) {
 				return

@@ -71,7 +71,8 @@ func NewBacklog(group string, topics []string, registry prometheus.Registerer) *
 	return b
 }
 
-// Took marks the partition as assigned to this process. No record of it waits to be applied yet.
+// Took marks the partition as assigned to this process. No fetched record of the partition waits to
+// be applied yet.
 func (b *Backlog) Took(topic string, partition int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,9 +126,9 @@ func (b *Backlog) update(ctx context.Context, client *Client) {
 	}
 }
 
-// countFailure counts consecutive failed reads. It reports whether the error must be logged, which
-// is once per outage. The first failures are not logged, because new brokers need some seconds to
-// find the coordinator of a group.
+// countFailure counts consecutive failed reads. It returns true once per outage, when the error
+// must be logged. The first failures are not logged, because new brokers need some seconds to find
+// the coordinator of a group.
 func (b *Backlog) countFailure(err error) bool {
 	if err == nil {
 		b.failures = 0

@@ -242,9 +242,9 @@ const (
 	logAppendTime = "LogAppendTime"
 )
 
-// alterTimestamps changes the timestamp type of topics that have another one. With
-// KAFKA_TOPICS=verify, or without the permission, it only logs the command. Existing records keep
-// their timestamps.
+// alterTimestamps sets the timestamp type of topics that have a different one. With
+// KAFKA_TOPICS=verify, or without the permission, it only logs the command that sets it. Existing
+// records keep their timestamps.
 func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceConfigs) error {
 	var names []string
 	for _, topic := range described {

@@ -71,7 +71,7 @@ func TestNamed_ReturnsTopicsAndTheirDLQs(t *testing.T) {
 	}
 }
 
-func TestIsSkipAndIsPark_FindWrappedErrors(t *testing.T) {
+func TestIsSkipAndIsPark_RecognizeWrappedErrors(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("cause")
 	skip, park := fmt.Errorf("x: %w", kafka.Skipf("s")), fmt.Errorf("x: %w", kafka.Parkf("p: %w", cause))
@@ -114,7 +114,7 @@ func TestRead_RecordWithoutIDGetsADerivedID(t *testing.T) {
 	}
 }
 
-func TestDecode_ParksWrongTypeAndInvalidBytes(t *testing.T) {
+func TestDecode_ReturnsAParkErrorForAWrongTypeOrInvalidBytes(t *testing.T) {
 	t.Parallel()
 	var value wrapperspb.Int64Value
 	if err := (kafka.Record{Type: "google.protobuf.BoolValue"}).Decode(&value); !kafka.IsPark(err) {

@@ -28,13 +28,13 @@ func (f *floor) readFrom(now time.Time) (id int64, sweep bool) {
 	return f.id, false
 }
 
-// updateAfterRead updates the floor after a read of which all rows were deleted. lastID is the id
-// of the last row, or 0 if there were no rows. deletedBy is the id of the transaction that deleted
-// the rows, or 0 if another relay had already deleted them.
+// updateAfterRead updates the floor after a read whose rows were all deleted. lastID is the id of
+// the last row, or 0 if there were no rows. deletedBy is the id of the transaction that deleted the
+// rows, or 0 if another relay had already deleted them.
 func (f *floor) updateAfterRead(lastID int64, noneLeft bool, xmin, deletedBy int64) {
 	// A row with a lower id can commit after a row with a higher id. So the floor may rise only after
-	// the end of all transactions that were running when the higher row was read. The ids of these
-	// transactions are below deletedBy, but not always below the xmax of the read's snapshot.
+	// the end of all transactions that were running when the row with the higher id was read. The ids
+	// of these transactions are below deletedBy, but not always below the xmax of the read's snapshot.
 	if f.pendingID > 0 && xmin > f.deletedBy && (noneLeft || lastID >= f.pendingID) {
 		f.id, f.pendingID = max(f.id, f.pendingID), 0
 	}

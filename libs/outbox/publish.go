@@ -34,9 +34,11 @@ type outboxRow struct {
 }
 
 // oldestRows returns the rows from the floor onwards, and the transaction id below which all
-// transactions had ended. (The floor is the lowest id that must be read. If the relay read from the
-// last published row, it would miss a row with a lower id that commits later.) If there are no
-// rows, the statement returns one row that contains only the transaction id.
+// transactions had ended. If there are no rows, the statement returns one row that contains only
+// the transaction id.
+//
+// The floor is the lowest id that must be read. If the relay read from the last published row
+// instead, it would miss a row with a lower id that commits later.
 const oldestRows = `
 SELECT pg_snapshot_xmin(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at

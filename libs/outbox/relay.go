@@ -20,9 +20,9 @@ import (
 
 const (
 	batchRows = 2000
-	// fastPoll and slowPoll are the times between two reads without a wake, the notification that rows
-	// were committed. So a lost wake delays a row by at most one poll. slowPoll applies if the leader
-	// has found no rows for quietAfter.
+	// fastPoll and slowPoll are the times between two reads of the outbox if no wake arrives. A wake
+	// is the notification that rows were committed. A lost wake delays a row by at most one of these
+	// times. slowPoll applies if the leader has found no rows for quietAfter.
 	fastPoll   = 250 * time.Millisecond
 	slowPoll   = 2500 * time.Millisecond
 	quietAfter = 5 * time.Second

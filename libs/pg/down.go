@@ -49,8 +49,8 @@ func IsUnanswered(err error) bool {
 }
 
 func isDownState(code string) bool {
-	// These codes mean that the server is stopping, starting or a standby, has too many connections,
-	// has no disk space or memory left, or has ended an idle transaction, or that the statement timed
+	// The codes mean that the server is stopping, starting or a standby, that it has no connection,
+	// disk space or memory left, that it has ended an idle transaction, or that the statement timed
 	// out.
 	return strings.HasPrefix(code, "08") ||
 		slices.Contains([]string{"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "57014", "53100", "53200", "53300"}, code)

@@ -148,7 +148,7 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 func (m Migrations) versionTable() string { return "schema_" + m.Name }
 
 // ErrOldSchema is returned by Migrate and Open for a schema that was created before the first
-// release. Since then, its migrations were replaced by different ones with the same numbers.
+// release. The migrations of that time were replaced by different migrations with the same numbers.
 var ErrOldSchema = errors.New("made by a version before the first release, and this version cannot read it")
 
 const oldSchemaRemedy = "To keep the data, run the old version: it is the parent of the commit that added " +
