@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestForbidden_ShortcutForNorthAmericaEqualsThePhoneMetadata(t *testing.T) {
+func TestForbidden_MatchesThePhoneMetadataInNorthAmerica(t *testing.T) {
 	t.Parallel()
 	for area := range 1000 {
 		for _, rest := range []string{"2000000", "5550100", "9765432", "0111111", "1234567", "9", "91155", "77777777"} {

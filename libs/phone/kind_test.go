@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/phone"
 )
 
-func TestCallingCode_NeedsFourCharacters(t *testing.T) {
+func TestCallingCode_FirstFourCharactersAreEnough(t *testing.T) {
 	t.Parallel()
 	for number, want := range map[phone.Number]string{
 		"+14155550100": "1", "+141": "1", "+442079460000": "44", "+442": "44", "+383491234567": "383", "+383": "383",

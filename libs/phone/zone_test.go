@@ -84,8 +84,8 @@ func enumerate() string {
 	return b.String()
 }
 
-// zonesBelow calls findZones for every prefix with the given number of further digits. It returns a
-// digest and the counts of the results.
+// zonesBelow calls findZones for the prefix followed by every combination of the given number of
+// digits. It returns a digest and the counts of the results.
 func zonesBelow(prefix string, digits int, findZones func(string) []string) string {
 	sum, counts := sha256.New(), map[string]int{}
 	for rest := range pow10(digits) {
@@ -96,7 +96,7 @@ func zonesBelow(prefix string, digits int, findZones func(string) []string) stri
 	for answer := range counts {
 		for _, name := range strings.Fields(answer) {
 			if locations()[name] == nil {
-				// a missing zone becomes visible as a difference from the golden file
+				// a zone that is not loaded changes the digest, so that the test fails
 				write(sum, name+" is not loaded")
 			}
 		}

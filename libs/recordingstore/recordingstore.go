@@ -1,5 +1,5 @@
-// Package recordingstore contains what services share about recordings: their keys in the storage,
-// the settings of the storage, and signed links to recordings in a local directory.
+// Package recordingstore defines the keys of recordings in the storage, the settings of the
+// storage, and signed links to recordings in a local directory. Several services use it.
 package recordingstore
 
 import (

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// processConfig contains those settings of a service that package service itself reads.
+// processConfig contains the settings that package service itself reads.
 type processConfig struct {
 	// DrainDelay must be longer than the time for which services keep unused connections to each
 	// other (serviceauth.IdleFor).

@@ -9,7 +9,7 @@ import (
 )
 
 // Listen listens on the TCP address addr. variable is the name of the environment variable that
-// contains the address. If the address is in use, the error contains that name.
+// contains the address. If the address is in use, the error contains the name of the variable.
 func Listen(ctx context.Context, addr, variable string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -70,8 +70,8 @@ func Main[C any](name string, commands Commands[C]) {
 }
 
 // gcPercent is used if GOGC is not set. With Go's default of 100, garbage collection uses a tenth
-// of the CPU time under POST /v1/calls. With 400 a service uses about 20 MB more memory. GOMEMLIMIT
-// still limits the memory.
+// of the CPU time while the service handles POST /v1/calls. With 400 a service uses about 20 MB
+// more memory. GOMEMLIMIT still limits the memory.
 const gcPercent = 400
 
 // runCommand does what Main does, but returns the exit status.

@@ -27,13 +27,14 @@ type Part struct {
 // Run starts the parts and waits until they have stopped. SIGTERM, SIGINT, the end of ctx or an
 // error of a part stops them. If a part returns nil, the other parts continue.
 //
-// If no part has failed, Run first closes the channel Leaving and waits for DRAIN_DELAY. The parts
-// then stop in reverse order, within 20 s in total. A second signal kills the process.
+// If no part has failed, Run first closes the channel that Leaving returns, and waits for
+// DRAIN_DELAY. The parts then stop in reverse order, within 20 s in total. A second signal kills
+// the process.
 func Run(ctx context.Context, parts ...Part) error { return run(ctx, stopTimeout, parts) }
 
 // RunPatiently does what Run does, for a service with long work. The parts have extraTime in
-// addition to the 20 s. A second signal does not kill the process but closes the channel Hurried,
-// so that the parts end their work. A third signal kills the process.
+// addition to the 20 s. A second signal does not kill the process. It closes the channel that
+// Hurried returns, so that the parts end their work. A third signal kills the process.
 func RunPatiently(ctx context.Context, extraTime time.Duration, parts ...Part) error {
 	ctx, stop := withSecondSignal(ctx)
 	defer stop()

@@ -88,7 +88,8 @@ func TestRun_SIGTERMStopsTheParts(t *testing.T) {
 }
 
 func TestRun_ErrorNamesPartsThatDoNotStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // the last 0.2 s of the 2 s are for the part relay
+	// The part "deaf" never stops. The part "relay" stops in the last 0.2 s of the 2 s.
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		hold := make(chan struct{})
@@ -284,7 +285,7 @@ func TestRun_ErrorSkipsTheDrainDelay(t *testing.T) {
 	})
 }
 
-func TestStart_EveryServiceHasADrainDelay(t *testing.T) {
+func TestStart_EveryServiceReadsDrainDelay(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
 	t.Setenv("DRAIN_DELAY", "7s")
 	var delay time.Duration
@@ -352,7 +353,7 @@ func TestHealthy_ConnectsToTheListenAddress(t *testing.T) {
 	}
 }
 
-func TestRunPatiently_SecondSignalClosesHurried(t *testing.T) {
+func TestRunPatiently_SecondSignalClosesTheHurriedChannel(t *testing.T) {
 	calls := Part{"calls", func(ctx context.Context) error {
 		<-ctx.Done()
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {

@@ -43,7 +43,7 @@ type Caller struct {
 	Operator string
 	// PersonName is the name of the person whose id Operator contains. Otherwise it is empty.
 	PersonName string
-	// Destinations are the only number prefixes that the workspace calls. An empty list means no
+	// Destinations are the only number prefixes that the workspace may call. An empty list means no
 	// restriction. The gateway sets the list only on the route that needs it. Otherwise it is nil.
 	Destinations *[]string
 }

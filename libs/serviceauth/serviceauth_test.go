@@ -234,7 +234,7 @@ func TestAllowServices_AcceptsOnlyTheNamedServices(t *testing.T) {
 	}
 }
 
-func TestAllowServices_LimitsCompressedBodies(t *testing.T) {
+func TestAllowServices_LimitsTheDecompressedSizeOfABody(t *testing.T) {
 	calls := keys(t, "calls")
 	wallet := keys(t, "billing-wallet", trusts(calls))
 	decoded := 0

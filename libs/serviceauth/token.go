@@ -38,7 +38,7 @@ type claims struct {
 	Features  []string  `json:"features,omitempty"`
 	Key       uuid.UUID `json:"key,omitzero"`
 	Operator  string    `json:"operator,omitempty"`
-	// PersonName is not checked: other services show it only.
+	// PersonName is not checked, because other services only display it.
 	PersonName string `json:"person,omitempty"`
 	// Destinations is a pointer, because an empty list differs from an absent one.
 	Destinations *[]string `json:"destinations,omitempty"`

@@ -84,7 +84,8 @@ func unconfirmed(subject string, services []string) error {
 }
 
 // ResponseError converts an error of a store to the error that the RPC ApplySetting returns. If the
-// database is unavailable, that error makes Confirm call the service again.
+// database is unavailable, ResponseError returns CodeUnavailable, so that Confirm calls the service
+// again.
 func ResponseError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

@@ -12,9 +12,9 @@ import (
 // MaxURL is the maximum length of a URL in characters.
 const MaxURL = 2048
 
-// CheckURL checks a URL that a customer configured. It must have the given scheme (https, wss) and
-// a host, and no user info and no fragment. isReachable must accept an IP address; a host name is
-// checked when a connection is opened.
+// CheckURL checks a URL that a customer configured. The URL must have the given scheme (https, wss)
+// and a host, and no user info and no fragment. If the host is an IP address, isReachable must
+// return true for it. A host name is checked when a connection is opened.
 //
 // CheckURL returns the URL with its scheme in lower case. Its error is a sentence without the name
 // of the field.

@@ -142,7 +142,7 @@ func TestEdge_LinksTheClientsTrace(t *testing.T) {
 	}
 }
 
-func TestEdge_RemovesTracingHeadersWithoutAnExporter(t *testing.T) {
+func TestEdge_RemovesTracingHeadersEvenWithoutAnExporter(t *testing.T) {
 	otel.SetTracerProvider(noop.NewTracerProvider())
 	tel, _ := started(t)
 	var carried string

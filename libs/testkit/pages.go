@@ -70,8 +70,8 @@ func expectedPage(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, la
 	return Page{IDs: left[:min(limit, len(left))], More: len(left) > limit}
 }
 
-// maxInserts is the number of items that one goroutine inserts while all pages are read. Without a
-// limit the reading would perhaps never end.
+// maxInserts is the number of items that one goroutine inserts while all pages are read. It
+// limits the duration of the test.
 const maxInserts = 60
 
 // Race reads all pages while goroutines insert maxInserts items each. Every item that existed at

@@ -15,8 +15,8 @@ import (
 
 const asking = "LOOPBACK_CLAIMS"
 
-// In a process that a test has started, TestMain claims a port. The exit status of the process is
-// the result of the claim.
+// A test starts this test binary as a child process with a port in the environment. TestMain then
+// claims the port, and the exit status of the child process is the result of the claim.
 func TestMain(m *testing.M) {
 	port, err := strconv.Atoi(os.Getenv(asking))
 	switch {

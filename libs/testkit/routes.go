@@ -15,8 +15,8 @@ import (
 // compared.
 var placeholder = regexp.MustCompile(`\{[^}]*\}`)
 
-// Customers is a check of the API for customers. It fails the test if the routes of a chi router
-// below /v1 differ from the operations. An operation prints as "GET /v1/calls/{id}".
+// Customers compares the routes of a chi router below /v1 with the operations, and fails the test
+// if they differ. The method String of an operation returns, for example, "GET /v1/calls/{id}".
 func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O) {
 	t.Helper()
 	routes, ok := router.(chi.Routes)
@@ -40,7 +40,7 @@ func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O
 	Same(t, answered, described)
 }
 
-// Same is a check of two lists. It fails the test if the two lists differ or contain duplicates.
+// Same fails the test if the two lists differ or contain duplicates.
 func Same(t *testing.T, answered, described []string) {
 	t.Helper()
 	if len(described) == 0 {

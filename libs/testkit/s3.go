@@ -57,7 +57,7 @@ func (s *Server) Storage() recordingstore.Storage {
 	return recordingstore.Storage{URL: s.URL, Region: Region, Bucket: Bucket, AccessKey: AccessKey, SecretKey: SecretKey}
 }
 
-// Away switches the server to a state in which every request fails (true), or back (false).
+// Away(true) makes every request fail. After Away(false) the server handles requests again.
 func (s *Server) Away(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

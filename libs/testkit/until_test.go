@@ -32,7 +32,7 @@ func (f *failingTB) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-func TestUntil_FailsAfterTheLimit(t *testing.T) {
+func TestUntil_FailsTheTestAfterTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &failingTB{TB: t}
 		go Until(f, "the outbox is empty", func() bool { return false })

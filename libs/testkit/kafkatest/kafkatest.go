@@ -1,6 +1,6 @@
-// Package kafkatest gives each test a separate Kafka: kfake, which runs in memory, or the cluster
-// of KAFKA_BROKERS, which tests use one after the other. The package can also call inbox handlers
-// without Kafka.
+// Package kafkatest gives each test a separate Kafka. By default this is kfake, which runs in
+// memory. If KAFKA_BROKERS is set, the tests use that cluster one after the other. The package can
+// also call inbox handlers without Kafka.
 package kafkatest
 
 import (

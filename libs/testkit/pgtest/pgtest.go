@@ -1,5 +1,5 @@
 // Package pgtest gives each test a separate database, which is cloned from a migrated template. The
-// server keeps one template per set of migrations. All packages and processes share the templates.
+// server stores one template per set of migrations. All packages and processes share the templates.
 package pgtest
 
 import (

@@ -86,8 +86,8 @@ func (*Watched) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)
 // TraceQueryEnd implements pgx.QueryTracer.
 func (*Watched) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Pages returns the number of pages that the recorded statements read, and their plans. It runs all
-// these statements again with the given kind of plan.
+// Pages returns the number of database pages that the recorded statements read, and their plans. It
+// runs all these statements again with the given kind of plan.
 func (w *Watched) Pages(t testing.TB, mode string) (pages int, plans string) {
 	t.Helper()
 	for _, s := range w.last {
