@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Nullable is a member of a change in which null and absence differ. The zero value is absent and
-// is not sent.
+// Nullable is a member of a JSON object in a request that changes a resource. The member can be
+// absent, null or a value. The zero value is absent and is not encoded.
 type Nullable[T any] struct {
 	given bool
 	value *T
@@ -36,5 +36,5 @@ func (n Nullable[T]) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON decodes the value or null. It is called only if the member is present.
 func (n *Nullable[T]) UnmarshalJSON(raw []byte) error {
 	n.given, n.value = true, nil
-	return json.Unmarshal(raw, &n.value) //nolint:wrapcheck // json compares the error
+	return json.Unmarshal(raw, &n.value) //nolint:wrapcheck // json adds the field name to an unwrapped error only
 }

@@ -1,9 +1,10 @@
-// Package openapi has the public API: openapi.yaml is written by hand, and the types of requests
-// and responses and the Go client are generated from it (make proto). operator.yaml describes the
-// operator API, and console.yaml the routes for people. The gateway serves all documents.
+// Package openapi describes the public API. openapi.yaml is written by hand, and `make proto`
+// generates from it the types of requests and responses and the Go client. operator.yaml describes
+// the operator API, and console.yaml describes the routes that only the console listener serves.
+// The gateway serves all documents.
 package openapi
 
-import _ "embed" // of the document
+import _ "embed" // for the go:embed directives below
 
 // Description is the OpenAPI 3.1 document as JSON.
 //

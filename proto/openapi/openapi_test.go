@@ -49,7 +49,7 @@ func TestNullable_AbsentNullAndValueDiffer(t *testing.T) {
 	}
 }
 
-func TestOperations_AreThoseOfTheirTags(t *testing.T) {
+func TestOperations_ReturnsTheOperationsWithTheGivenTag(t *testing.T) {
 	t.Parallel()
 	all, err := openapi.Operations()
 	if err != nil {
@@ -68,8 +68,9 @@ func TestOperations_AreThoseOfTheirTags(t *testing.T) {
 	}
 }
 
-// created_at of an object is the time in its id of version 7, also in the examples.
-func TestExamples_AreCreatedWhenTheirIDsSay(t *testing.T) {
+// The id of an object is a UUIDv7, which contains the time of created_at. The ids in the examples
+// must do so too.
+func TestExamples_CreatedAtIsTheTimeInTheID(t *testing.T) {
 	t.Parallel()
 	var document any
 	if err := json.Unmarshal(openapi.Description, &document); err != nil {
@@ -132,9 +133,9 @@ func TestSchemas_AreNotNamedLikeBuiltInTypes(t *testing.T) {
 	}
 }
 
-// The values of a string that can get more values are in x-extensible-enum for tools, and in the
-// description for people.
-func TestExtensibleEnums_AreInTheDescriptions(t *testing.T) {
+// API clients read the possible values from x-extensible-enum. People read the values in the
+// description.
+func TestExtensibleEnums_DescriptionAndEnumListTheSameValues(t *testing.T) {
 	t.Parallel()
 	type property struct {
 		Description string
@@ -163,7 +164,8 @@ func TestExtensibleEnums_AreInTheDescriptions(t *testing.T) {
 			}
 		}
 		for _, text := range words {
-			named := text == "error_code" || text == "dial_state_unknown" // of the call request
+			// the description refers to these names of the call request
+			named := text == "error_code" || text == "dial_state_unknown"
 			if strings.Contains(text, "_") && !named && !slices.Contains(found.Values, text) {
 				t.Errorf("%s.%s: x-extensible-enum does not contain %s", row.schema, row.property, text)
 			}
@@ -171,8 +173,9 @@ func TestExtensibleEnums_AreInTheDescriptions(t *testing.T) {
 	}
 }
 
-// Each event type is in the union of events, and its schema is that of its webhook.
-func TestWebhookEvent_MapsEveryEventType(t *testing.T) {
+// Each event type must be in the union of events. Its schema in the union must be the schema of the
+// webhook with the same event type.
+func TestWebhookEvent_MapsEveryEventTypeToTheSchemaOfItsWebhook(t *testing.T) {
 	t.Parallel()
 	type ref struct {
 		Ref string `json:"$ref"`
@@ -222,8 +225,7 @@ func TestWebhookEvent_MapsEveryEventType(t *testing.T) {
 	}
 }
 
-// The generated Go type returns the struct that fits the type of the event.
-func TestWebhookEvent_ReturnsTheStructOfTheType(t *testing.T) {
+func TestWebhookEvent_ValueIsTheStructOfTheEventType(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		body string
@@ -248,7 +250,7 @@ func TestWebhookEvent_ReturnsTheStructOfTheType(t *testing.T) {
 	}
 }
 
-func TestLinks_OfPostCallsNameOperations(t *testing.T) {
+func TestPostCalls_LinksReferToOperations(t *testing.T) {
 	t.Parallel()
 	var document struct {
 		Paths struct {

@@ -19,11 +19,11 @@ type Operation struct {
 // String returns, for example, "GET /v1/calls/{id}".
 func (o Operation) String() string { return o.Method + " " + o.Path }
 
-// Operations lists the operations of Description by path and method. With tags, it lists only those
-// with one of them.
+// Operations lists the operations of Description by path and method. If tags are given, it lists
+// only the operations with one of these tags.
 func Operations(tags ...string) ([]Operation, error) { return OperationsOf(Description, tags...) }
 
-// OperationsOf is like Operations for any of the documents of this package.
+// OperationsOf does what Operations does, for any of the OpenAPI documents of this package.
 func OperationsOf(document []byte, tags ...string) ([]Operation, error) {
 	var described struct {
 		Paths map[string]map[string]json.RawMessage
@@ -35,7 +35,7 @@ func OperationsOf(document []byte, tags ...string) ([]Operation, error) {
 	for path, members := range described.Paths {
 		for method, raw := range members {
 			if !slices.Contains([]string{"get", "post", "put", "patch", "delete"}, method) {
-				continue // parameters of all methods of the path
+				continue // this member contains the parameters of all methods of the path
 			}
 			var described struct {
 				OperationID string

@@ -33,9 +33,9 @@ type EventReader struct {
 // NewEventReader returns a reader of a response body.
 func NewEventReader(body io.Reader) *EventReader { return &EventReader{lines: bufio.NewReader(body)} }
 
-// LastID returns the id with which to resume after the part of the response that was read. The
-// service sends it with the messages and with the comments. LastID returns the zero value if no id
-// was read.
+// LastID returns the last id that was read from the response. A client resumes the stream after
+// this id. The service sends ids with messages and with comments. LastID returns the zero value if
+// no id was read.
 func (r *EventReader) LastID() uuid.UUID { return r.lastID }
 
 // Next returns the next message. It returns io.EOF at the end of the response. An incomplete
@@ -57,7 +57,7 @@ func (r *EventReader) Next() (event StreamedEvent, err error) {
 			}
 			if len(data) == 0 {
 				event = StreamedEvent{}
-				continue // the end of a comment
+				continue // an empty line without data ends a comment
 			}
 			event.Data = bytes.Join(data, []byte("\n"))
 			return event, nil
@@ -83,8 +83,9 @@ const (
 )
 
 // FollowEvents reads GET /v1/events and calls handle for each event, until ctx ends or handle
-// returns an error. Unless params name an event, it starts with the next new event of the
-// workspace. When a response ends, it connects again and resumes where the response ended.
+// returns an error. If params contain no event id, FollowEvents starts with the next new event of
+// the workspace. When a response ends, FollowEvents connects again and resumes where the response
+// ended.
 //
 // It returns the error of handle, and an error for a 4xx response except 429. The HTTP client must
 // have no timeout for the whole response.
@@ -113,8 +114,9 @@ func FollowEvents(
 	}
 }
 
-// followOnce reads one response. received is true if it had an event. pause is the Retry-After of
-// the response. followOnce returns an error only if another connection cannot succeed.
+// followOnce reads one response. received is true if the response contained an event. pause is the
+// Retry-After of the response. followOnce returns an error only if another connection cannot
+// succeed.
 func followOnce(
 	ctx context.Context, client ClientInterface, params *StreamEventsParams, handle func(StreamedEvent) error,
 ) (received bool, pause time.Duration, err error) {
@@ -142,7 +144,7 @@ func followOnce(
 }
 
 func retryAfter(response *http.Response) time.Duration {
-	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // absent: 0
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // if the header is absent, seconds is 0
 	return time.Duration(seconds) * time.Second
 }
 

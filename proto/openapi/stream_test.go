@@ -51,8 +51,8 @@ func TestEventReader_ReadsMessagesAndDropsAnIncompleteOne(t *testing.T) {
 	}
 }
 
-// The first response has no event, and the second one has an event and later a comment with the id
-// of an event that the client does not receive.
+// The first response has no event. The second response has an event, and then a comment with the id
+// of another event that the client does not receive.
 func TestFollowEvents_ResumesAfterTheIDOfAComment(t *testing.T) {
 	t.Parallel()
 	start, event, skipped := uuid.New(), uuid.New(), uuid.New()
@@ -89,8 +89,8 @@ func TestFollowEvents_ResumesAfterTheIDOfAComment(t *testing.T) {
 	}
 }
 
-// The server ends each response after one event, in the middle of the next one, and sometimes
-// responds with an error.
+// The server ends each response after one event and a part of the next event. It responds to every
+// second request with status 503.
 func TestFollowEvents_ResumesAfterTheLastEvent(t *testing.T) {
 	t.Parallel()
 	ids := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
@@ -129,7 +129,7 @@ func TestFollowEvents_ResumesAfterTheLastEvent(t *testing.T) {
 	}
 }
 
-func TestFollowEvents_ReturnsARefusal(t *testing.T) {
+func TestFollowEvents_ReturnsTheErrorOfA4xxResponse(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusUnprocessableEntity)

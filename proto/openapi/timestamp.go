@@ -6,8 +6,8 @@ import "time"
 const timestampLayout = "2006-01-02T15:04:05.000Z"
 
 // Timestamp is a time in responses and events: RFC 3339 in UTC with exactly three decimals. Further
-// decimals are cut off, so the time is never later than the exact one. It decodes any RFC 3339
-// time.
+// decimals are cut off, so an encoded time is never later than the exact time. It decodes any RFC
+// 3339 time.
 type Timestamp struct{ time.Time }
 
 // TimestampOf returns t in UTC, truncated to the millisecond.
@@ -22,12 +22,12 @@ func TimestampOrNull(t *time.Time) *Timestamp {
 	return &shown
 }
 
-// MarshalText encodes the form of query parameters.
+// MarshalText returns the text of the timestamp in a query parameter.
 func (t Timestamp) MarshalText() ([]byte, error) {
 	return t.UTC().AppendFormat(nil, timestampLayout), nil
 }
 
-// MarshalJSON encodes the form of bodies.
+// MarshalJSON returns the JSON string of the timestamp in a body.
 func (t Timestamp) MarshalJSON() ([]byte, error) {
 	return t.UTC().AppendFormat(nil, `"`+timestampLayout+`"`), nil
 }

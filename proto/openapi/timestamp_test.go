@@ -45,7 +45,7 @@ func TestTimestamp_HasThreeDecimalsInUTC(t *testing.T) {
 	}
 }
 
-func TestTimestamp_ReadsWhatItWrites(t *testing.T) {
+func TestTimestamp_DecodesItsEncodedForm(t *testing.T) {
 	t.Parallel()
 	want := TimestampOf(time.Date(2026, 6, 4, 9, 0, 0, 5_000_000, time.UTC))
 	body, err := json.Marshal(want)
