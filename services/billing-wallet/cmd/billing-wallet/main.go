@@ -28,8 +28,8 @@ func spec() app.Spec[Config] {
 	return app.Spec[Config]{
 		Name: "billing-wallet", Migrations: store.Migrations, Check: Config.check, Start: start,
 		Handlers: func(_ Config, rt *app.Runtime) (inbox.Handlers, error) {
-			// The command replay only stores the ends of requests. A replica that runs the service
-			// settles these ends later, so wakeSettler does nothing here.
+			// The command replay only stores the ends of requests. A replica that runs the service settles
+			// these ends later, so replay wakes no settler.
 			return consumer.New(store.New(rt.Pool), func() {}).Handlers(), nil
 		},
 		Commands: []app.Command[Config]{{

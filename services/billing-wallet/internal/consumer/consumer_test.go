@@ -325,7 +325,7 @@ func (s *service) lateOutcomes(kind string) float64 {
 	return 0
 }
 
-func TestEvents_InboundAndInvalidEventsDoNotStopOthers(t *testing.T) {
+func TestEvents_InvalidEventsAreParkedAndDoNotStopOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)

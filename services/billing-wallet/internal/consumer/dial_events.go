@@ -26,8 +26,9 @@ const (
 	confirms
 )
 
-// dialEffects are the effects of a batch of events, by their kind. The index of the Kafka record of
-// each element of repeated and confirmed is in repeatedRecords and confirmedRecords.
+// dialEffects contains the effects of a batch of events. repeatedRecords[i] is the index of the
+// Kafka record of repeated[i]. confirmedRecords[i] is the index of the Kafka record of
+// confirmed[i].
 type dialEffects struct {
 	ends, repeated                    []holds.Outcome
 	confirmed                         []store.Request
@@ -71,8 +72,8 @@ func (c *Consumer) onDialEvents(
 	return outcome, err
 }
 
-// applyDialEffects returns true if it stored an outcome. It changes the results of the records that
-// changed nothing.
+// applyDialEffects returns true if it stored an outcome. If a record changed nothing,
+// applyDialEffects sets the result of the record to a skip.
 func (c *Consumer) applyDialEffects(
 	ctx context.Context, tx pgx.Tx, effects dialEffects, results []inbox.Result,
 ) (settle bool, err error) {

@@ -94,7 +94,7 @@ func TestInbound_EndOfACallSettlesItsHoldOnce(t *testing.T) {
 	}
 }
 
-func TestInbound_UnknownCallReleasesTheHold(t *testing.T) {
+func TestInbound_EventCallUnknownReleasesTheHold(t *testing.T) {
 	t.Parallel()
 	s, call := start(t), wallettest.ID()
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
@@ -107,9 +107,9 @@ func TestInbound_UnknownCallReleasesTheHold(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-// A call that is refused has often no hold. Its end must not count as an end without a hold, which
-// raises an alert.
-func TestInbound_EndWithoutTalkTimeAndHoldIsIgnored(t *testing.T) {
+// A refused call often has no hold. The end of such a call must not increment the metric of ends
+// without a hold, because an alert uses this metric.
+func TestInbound_EndOfAFreeCallWithoutAHoldIsIgnored(t *testing.T) {
 	t.Parallel()
 	s, call, other := start(t), wallettest.ID(), wallettest.ID()
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
@@ -125,8 +125,9 @@ func TestInbound_EndWithoutTalkTimeAndHoldIsIgnored(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-// The hold of a call that has already ended stays open until the dialer publishes the end again.
-func TestInbound_HoldAfterTheEndIsReleasedByTheRepeatedEnd(t *testing.T) {
+// If a hold is made after the end of its call, the hold stays open until the dialer publishes the
+// end again.
+func TestInbound_RepeatedEndReleasesAHoldMadeAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	s, call := start(t), wallettest.ID()
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
@@ -139,8 +140,8 @@ func TestInbound_HoldAfterTheEndIsReleasedByTheRepeatedEnd(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-// The dialer answers this event.
-func TestInbound_QuestionForTheDialerIsSkipped(t *testing.T) {
+// Only the dialer handles the event InboundUnconfirmed.
+func TestInbound_SkipsTheEventInboundUnconfirmed(t *testing.T) {
 	t.Parallel()
 	s, call := start(t), wallettest.ID()
 	workspace := wallettest.Workspace(t, s.store, money.Credit)

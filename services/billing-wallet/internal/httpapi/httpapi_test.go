@@ -384,7 +384,7 @@ func (s *stack) holdInbound(
 	return answer.Msg, nil
 }
 
-func TestHold_OfAnInboundCallHasItsPriceAndItsCallID(t *testing.T) {
+func TestHold_InboundHoldHasTheGivenPriceAndCallID(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace, call := wallettest.Workspace(t, s.store, money.Credit/2), wallettest.ID()

@@ -87,7 +87,7 @@ func parseThreshold(raw json.RawMessage) (*money.Micro, error) {
 		return nil, apierr.Validation("low_balance_threshold", `must be a decimal string such as "10.00", or null.`)
 	}
 	if text == nil {
-		return nil, nil //nolint:nilnil // nil is no threshold
+		return nil, nil //nolint:nilnil // nil means no threshold
 	}
 	amount, err := money.Parse(*text)
 	switch {

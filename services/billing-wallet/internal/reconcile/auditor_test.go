@@ -76,8 +76,8 @@ func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 	pass("repaired", 0)
 }
 
-// A claim does not count as a comparison. Therefore the age of the last comparison must rise in the
-// metric.
+// No comparison is stored, although a pass can claim the wallet. The age of the last comparison
+// must rise in the metric.
 func TestAuditor_AgeMetricRisesWithoutComparisons(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]string{

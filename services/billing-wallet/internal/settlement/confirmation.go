@@ -95,7 +95,7 @@ func (a *Confirmer) updateMetrics(ctx context.Context) error {
 }
 
 // Pass publishes the event for every unconfirmed hold that is due, and for up to confirmBatch
-// long-open holds. The result reported is the number of unconfirmed holds.
+// long-open holds. reported is the number of unconfirmed holds.
 func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 	for {
 		due, err := a.store.EnqueueUnconfirmed(ctx, a.unconfirmedAfter, confirmBatch, unconfirmedEvent)

@@ -27,8 +27,8 @@ type HoldBatcher struct {
 	results *prometheus.CounterVec
 
 	mu sync.Mutex
-	// openOrders has an entry for each workspace that a goroutine serves. The entry contains the
-	// orders that are not in a commit yet.
+	// openOrders has an entry for each workspace for which a goroutine commits orders. The entry
+	// contains the orders that are not part of a commit yet.
 	openOrders map[uuid.UUID][]pendingOrder
 }
 

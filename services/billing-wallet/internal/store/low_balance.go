@@ -26,9 +26,10 @@ WHERE workspace_id = @workspace_id`
 UPDATE wallets SET low_balance = @low, low_balance_events = @events WHERE workspace_id = @workspace_id`
 )
 
-// SetLowBalanceThreshold sets the balance below which the event wallet.low_balance is published, or
-// no threshold if it is nil. If the balance is below a new threshold, the event is published
-// immediately. SetLowBalanceThreshold returns ErrNoWallet if the workspace has no wallet.
+// SetLowBalanceThreshold sets the balance below which the event wallet.low_balance is published. If
+// threshold is nil, the wallet has no threshold. If the balance is below a new threshold, the event
+// is published immediately. SetLowBalanceThreshold returns ErrNoWallet if the workspace has no
+// wallet.
 func (s *Store) SetLowBalanceThreshold(
 	ctx context.Context, workspaceID uuid.UUID, threshold *money.Micro,
 ) (wallet ledger.Wallet, err error) {

@@ -135,7 +135,7 @@ func TestLowBalance_EachFallBelowTheThresholdSendsOneEvent(t *testing.T) {
 
 // The threshold is compared with the balance, which holds do not reduce. A hold must not cause the
 // event wallet.low_balance, and the settlement of many holds must not repeat the event.
-func TestLowBalance_HoldsSendNoEvent(t *testing.T) {
+func TestLowBalance_AHoldSendsNoEvent(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 10*money.Credit, threshold(10))
 	orders := make([]holds.Order, 10)
@@ -222,8 +222,8 @@ func TestLowBalance_EventCommitsWithTheCharge(t *testing.T) {
 	r.want("after the next settlement", "1: 9.95 below 10 USD")
 }
 
-// An earlier version that did not know the event left a wallet below its threshold. The next change
-// of the balance must publish the event.
+// An earlier version, which does not publish wallet.low_balance, left a wallet below its threshold.
+// The next change of the balance must publish the event.
 func TestLowBalance_EventIsPublishedAfterAnUpgrade(t *testing.T) {
 	t.Parallel()
 	r := newWalletRig(t, 20*money.Credit, threshold(10))

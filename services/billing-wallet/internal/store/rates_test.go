@@ -86,8 +86,8 @@ func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 	}
 }
 
-// If the rates are replaced while a hold is placed, the price of the hold must be that of the old
-// or of the new rates.
+// If the rates are replaced while a hold is placed, the hold must have either the old price or the
+// new price.
 func TestReplaceRates_OpenHoldsKeepTheirPrices(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))

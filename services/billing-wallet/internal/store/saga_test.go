@@ -67,7 +67,7 @@ func TestHoldLifecycle_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
 	decideHold(t, st, order)
-	for range 3 { // three reports of the hold without a response
+	for range 3 { // the hold is reported three times without a response
 		_, err := super.Exec(t.Context(), `UPDATE holds SET created_at = created_at - interval '1 year', confirm_requested_at = confirm_requested_at - interval '1 year'`)
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestHoldLifecycle_RepeatedAbandonedEventReleasesALaterHold(t *testing.T) {
 		t.Fatal(d.Err)
 	}
 	wallettest.Balances(t, st, workspace, half, half)
-	enqueue(t, st, in, abandoned) // the service `calls` publishes this event in response to the event unconfirmed
+	enqueue(t, st, in, abandoned) // the service `calls` responds to the event `unconfirmed` with this event
 	done := settle(t, st, workspace)
 	if got := len(done); got != 1 {
 		t.Fatalf("length of done = %v, want 1", got)

@@ -115,7 +115,7 @@ func TestHold_IDOfAnEndedRequestIsRefused(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
 }
 
-func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
+func TestHold_KeepsTheRateOfTheLongestPrefixUntilItIsSettled(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
