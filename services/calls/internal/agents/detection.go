@@ -9,9 +9,8 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// These constants limit turn detection. The limits of the threshold and of the idle timeout are
-// those that OpenAI documents. OpenAI documents no limits for the other settings, so Ringfence sets
-// them.
+// These constants limit turn detection. OpenAI documents limits only for the threshold and the idle
+// timeout. Ringfence sets the other limits.
 const (
 	minIdleTimeoutMS     = 5_000
 	maxIdleTimeoutMS     = 30_000

@@ -112,8 +112,8 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, destin
 }
 
 // placeHold reserves the price of the longest possible call in billing-wallet. If an earlier POST
-// of the same request failed after its hold, the wallet returns that hold, and the request uses its
-// max_call_seconds.
+// of the same request failed after its hold, billing-wallet returns the earlier hold. The request
+// then uses the max_call_seconds of this hold.
 func (in *Intake) placeHold(ctx context.Context, req *callstate.Request) error {
 	answer, err := in.peers.Hold(ctx, &billingv1.HoldRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To, MaxCallSeconds: req.MaxCallSeconds,

@@ -14,14 +14,14 @@ const (
 	keyExpiryBatch    = 1000
 )
 
-// KeyExpiryJob deletes an idempotency key when its request has ended a configured time ago
+// KeyExpiryJob deletes an idempotency key a configured time after the end of its request
 // (docs/reference/api/call-requests.md#idempotency).
 type KeyExpiryJob struct {
 	store    *store.Store
 	keepTime time.Duration
 }
 
-// NewKeyExpiryJob returns a job that deletes a key when its request ended longer than keepTime ago.
+// NewKeyExpiryJob returns a job that deletes a key keepTime after the end of its request.
 func NewKeyExpiryJob(st *store.Store, keepTime time.Duration) *KeyExpiryJob {
 	return &KeyExpiryJob{store: st, keepTime: keepTime}
 }

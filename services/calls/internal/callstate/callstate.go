@@ -122,9 +122,9 @@ type Call struct {
 	// AnalysisDue is true if an outcome or a summary was added after call.completed was published.
 	// NextOptIn then returns call.analyzed.
 	AnalysisDue bool `db:"-"`
-	// EndLearnedAt is the time at which this service received the end of a completed call.
-	// CompletesAt is the latest time at which call.completed is published. It is nil if the call
-	// does not wait for the charge or the analysis.
+	// EndLearnedAt is the time at which this service received the end of a completed call. CompletesAt
+	// is the latest time at which call.completed is published. CompletesAt is nil if the call does not
+	// wait for the charge or the analysis.
 	EndLearnedAt *time.Time `db:"end_learned_at"`
 	CompletesAt  *time.Time `db:"completes_at"`
 	// ErasedAt is the time at which the person was erased. After that, no transcript, summary or

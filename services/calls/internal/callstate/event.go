@@ -165,8 +165,8 @@ func (c *Call) OverdueEvent(at time.Time) *eventv1.CallRequestEvent {
 		CallId: c.ID.String(), Direction: c.Direction, From: c.From, ToE164: c.To, AgentId: c.AgentID.String(),
 		Status: string(c.Status), QueuedAt: newTimestamp(c.QueuedAt), DialedAt: newTimestamp(c.DialedAt),
 		RingingAt: newTimestamp(c.RingingAt), AnsweredAt: newTimestamp(c.AnsweredAt), Version: c.Version,
-		// This service does not store which inbound calls have a price. If a call has no price,
-		// billing-wallet finds no hold for it.
+		// This service does not store which inbound calls have a price, so Priced is true for every
+		// inbound call. If a call has no price, billing-wallet finds no hold for it.
 		Priced: c.CallRequestID == nil,
 	}
 	if c.ContactID != nil {

@@ -66,7 +66,7 @@ type Request struct {
 	// arrives.
 	DialAttempt int32 `db:"dial_attempt"`
 	// ByPerson is true if a person placed the request with a session of the console. The features of
-	// the plan do not apply to it.
+	// the workspace's plan do not apply to such a request.
 	ByPerson bool `db:"by_person"`
 	// Traceparent identifies the trace of the POST. Events that are published later continue this
 	// trace.
@@ -115,7 +115,7 @@ func (r *Request) Move(to time.Time) bool {
 // Block ends the request because a gate refused it at dial time.
 func (r *Request) Block(why Ending, at time.Time) bool { return r.end(RequestBlocked, &why, at) }
 
-// Fail ends a request without a successful call.
+// Fail ends a request whose call failed, or that failed without a call.
 func (r *Request) Fail(why Ending, at time.Time) bool { return r.end(RequestFailed, &why, at) }
 
 // Cancel ends a queued request that the dialer has withdrawn. It returns false in any other state.

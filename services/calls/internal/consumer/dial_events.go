@@ -167,7 +167,7 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	var changed bool
 	switch e := r.event.GetEvent().(type) {
 	case *eventv1.DialEvent_Withdrawn:
-		if req.Cancel(at) { // the HTTP cancel failed after the dialer withdrew the request
+		if req.Cancel(at) { // the dialer withdrew the request, but the HTTP cancel failed afterwards
 			return f.SaveCanceled(ctx, req, at)
 		}
 		return nil

@@ -39,8 +39,8 @@ func TestAgents_ShowRetiringModels(t *testing.T) {
 		if diff := cmp.Diff(tt.want, read.body["retiring_models"]); diff != "" {
 			t.Errorf("%s: retiring_models of GET (-want +got):\n%s", tt.name, diff)
 		}
-		// A client can send an agent back in the form in which it read the agent. The member
-		// retiring_models is then ignored.
+		// A client can send back an agent exactly as it read the agent. The member retiring_models is
+		// ignored in the body of PATCH.
 		back := r.do("PATCH", path, read.body)
 		if back.status != http.StatusOK {
 			t.Errorf("%s: PATCH with the answer of GET = %d %v, want 200", tt.name, back.status, back.body)

@@ -260,8 +260,8 @@ func TestCreate_FiftyConcurrentPOSTsCreateOneRequest(t *testing.T) {
 	}
 }
 
-// contacts-compliance stores the decision about a refused destination. Its pre-check must not
-// change the contact.
+// contacts-compliance stores the decision about a refused destination. The pre-check that stores
+// the decision must not change the contact.
 func TestCreate_RefusedDestinationStoresADecision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -351,8 +351,9 @@ func TestCreate_TooLongWaitForAnotherPOSTReturns503(t *testing.T) {
 // claimKey stores the state that remains if a POST is killed after it claimed its key.
 func (r *rig) claimKey(key string, id uuid.UUID, lease time.Duration) {
 	r.t.Helper()
+	// This request stores a key with the fingerprint of r.order(). The INSERT copies the fingerprint.
 	a := r.do("POST", "/v1/calls", r.order("idempotency_key",
-		"shape of "+key)) // creates a row with the fingerprint of r.order(); the next statement copies it
+		"shape of "+key))
 	if a.status != http.StatusAccepted {
 		r.t.Fatal(a.body)
 	}
@@ -485,8 +486,8 @@ func TestDeleteExpiredKeys_KeepsKeysOfRecentRequests(t *testing.T) {
 	}
 }
 
-// The dialer does not apply the features of the plan to a request that a person placed.
-func TestCreate_EventNamesTheOriginOfTheRequest(t *testing.T) {
+// The dialer does not apply the features of the workspace's plan to a request that a person placed.
+func TestCreate_EventStatesWhetherAPersonPlacedTheRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ofKey := r.place()

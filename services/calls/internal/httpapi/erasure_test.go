@@ -160,9 +160,9 @@ func sameSteps(first, second, startedCall string) bool {
 	return slices.Equal(a, b)
 }
 
-// The pre-check allowed the second request after the erasure, but the order to erase arrives later.
-// The second request must be kept.
-func TestErasure_KeepsARequestThatWasAllowedLater(t *testing.T) {
+// The pre-check allows the second request after the erasure, but the order to erase arrives later.
+// This order must not erase the second request.
+func TestErasure_DoesNotEraseARequestThatWasAllowedLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	before := r.createWithSecret()
@@ -237,7 +237,7 @@ func orNil(s string) any {
 }
 
 // The first call was stored before the erasure was ordered. The events of the second call arrive
-// after the order. The third call began after the erasure and must be kept.
+// after the order. The third call began after the erasure and must not be erased.
 func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
@@ -280,7 +280,8 @@ func TestErasure_ErasesCallsOfAnInboundCaller(t *testing.T) {
 	}
 }
 
-// The erasure is applied at the same time as one event of the call. The rounds test each event.
+// The erasure and one event of the call are applied at the same time. Different rounds use
+// different events.
 func TestErasure_ConcurrentCallEventsLeaveNoPersonalData(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

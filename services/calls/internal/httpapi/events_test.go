@@ -331,7 +331,7 @@ func TestEvents_InboundCallDoesNotWaitForACharge(t *testing.T) {
 	}
 }
 
-func TestEvents_ChargeThatArrivesBeforeTheCallIsStored(t *testing.T) {
+func TestEvents_StoresAChargeThatArrivesBeforeItsCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())

@@ -18,8 +18,8 @@ func (r *rig) pricedCall() *account {
 	return a
 }
 
-// Events of different topics have no order.
-func TestInbound_ChargeIsShownOnce(t *testing.T) {
+// The events of different topics can arrive in any order.
+func TestInbound_ShowsTheFirstChargeInAnyOrderOfEvents(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string

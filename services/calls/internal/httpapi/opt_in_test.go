@@ -111,7 +111,7 @@ func TestOptIn_CallEventsFollowTheTerminalEvent(t *testing.T) {
 			r := newRig(t)
 			a := r.account(r.place())
 			tt.publish(r, a)
-			if got := r.types(); !slices.Equal(got, tt.want) { // types also checks the sequences
+			if got := r.types(); !slices.Equal(got, tt.want) { // r.types also checks the sequence numbers
 				t.Errorf("events = %v, want %v", got, tt.want)
 			}
 		})
@@ -251,9 +251,9 @@ func TestErasure_ErasesTheEventsOfRequestsWithoutACall(t *testing.T) {
 	}
 }
 
-// A replica of an earlier version stores the recording without an event. A later event of the call
-// must make this replica publish call.recording_ready.
-func TestOptIn_RecordingOfAnEarlierVersionIsAnnouncedLater(t *testing.T) {
+// A replica of an earlier version has stored the recording without publishing an event. A later
+// event of the call must make a current replica publish call.recording_ready.
+func TestOptIn_AnnouncesARecordingThatAnEarlierVersionStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())

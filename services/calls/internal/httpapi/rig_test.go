@@ -240,7 +240,7 @@ func (r *rig) place(more ...any) uuid.UUID {
 	return uuid.MustParse(r.want(http.StatusAccepted, "POST", "/v1/calls", r.order(more...))["id"].(string))
 }
 
-// applyEvent applies one event without the inbox, because the inbox would drop repeated events.
+// applyEvent applies one event without the inbox, because the inbox would skip repeated events.
 func (r *rig) applyEvent(topic kafka.Topic, key string, event proto.Message) error {
 	return kafkatest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
 		event))

@@ -67,7 +67,7 @@ func (r *rig) refusalAs(workspace uuid.UUID, path string) string {
 	return fmt.Sprint(fault["code"])
 }
 
-func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
+func TestTranscript_IsStoredAndShownIfTheTranscriptFeatureIsOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	off := r.account(r.place())
@@ -126,7 +126,7 @@ func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
 	}
 }
 
-func TestRecording_CallHasALinkIfTheFeatureIsOn(t *testing.T) {
+func TestRecording_CallHasALinkIfTheRecordingFeatureIsOn(t *testing.T) {
 	t.Parallel()
 	made, known := localLinks(t)
 	r := newRig(t, func(s *settings) { s.links = made })
@@ -162,7 +162,7 @@ func TestRecording_CallHasALinkIfTheFeatureIsOn(t *testing.T) {
 			t.Errorf("known.Check: %v", err)
 		}
 	}
-	for _, event := range r.events() { // they were published while the feature was off
+	for _, event := range r.events() { // these events were published while the recording feature was off
 		if _, shown := event["data"].(map[string]any)["recording_url"]; shown {
 			t.Errorf("%v carries a link", event["type"])
 		}
@@ -183,7 +183,7 @@ func TestRecording_CallHasALinkIfTheFeatureIsOn(t *testing.T) {
 	}
 }
 
-// Every event that is published after the recording was stored has a link to it.
+// Every event that is published after the recording was stored has a link to the recording.
 func TestRecording_EventsHaveALinkIfTheFeatureIsOn(t *testing.T) {
 	t.Parallel()
 	made, known := localLinks(t)

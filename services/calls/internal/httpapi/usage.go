@@ -26,8 +26,8 @@ var usageColumns = []string{
 }
 
 // readUsage handles GET /v1/usage?month=. The response is one CSV file with a line for each day
-// (UTC), direction, agent and calling code. Each day is one query, and its lines are written as
-// they arrive.
+// (UTC), direction, agent and calling code. Each day is read with one query, and lines are
+// written while the query still returns rows.
 //
 // If a query fails after the first line was sent, the connection is closed, so that the client
 // notices the missing lines.
@@ -49,7 +49,7 @@ func (a *API) readUsage(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) writeUsage(ctx context.Context, file *usageFile, workspaceID uuid.UUID, month time.Time) error {
 	lines := csv.NewWriter(file)
-	lines.UseCRLF = true // RFC 4180
+	lines.UseCRLF = true // RFC 4180 requires CRLF
 	if err := lines.Write(usageColumns); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (f *usageFile) Write(part []byte) (int, error) {
 type usageMerger struct {
 	day    time.Time
 	lines  *csv.Writer
-	first  store.Usage // the first row of the direction and the agent
+	first  store.Usage // the first row of the current direction and agent
 	byCode map[string]store.Usage
 }
 

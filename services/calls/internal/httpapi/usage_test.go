@@ -45,7 +45,7 @@ type usedCall struct {
 	agent     uuid.UUID
 	direction string
 	other     string // the number of the other party
-	talk      int    // 0: not answered
+	talk      int    // seconds; 0 if the call was not answered
 	credits   any
 }
 

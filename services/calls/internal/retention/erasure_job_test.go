@@ -125,8 +125,8 @@ func (f *fixture) runSteps(wantSteps int) {
 	}
 }
 
-// wantReports checks the number of reports of the erasure. Only the last report may announce no
-// further steps. The result is the number of reports for each step of another service.
+// wantReports checks the number of reports of the erasure. Every report except the last one must
+// announce further steps. The result is the number of reports for each step of another service.
 func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	f.Helper()
 	rows, err := f.pool.Query(f.Context(),
@@ -223,7 +223,8 @@ func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	f.orderErasure(id, contact, caller) // the repeated order must not start a second job
 	f.wantCount("calls left after the repeated order", calls-callsPerStep+1, countUnerased, caller)
 	f.runSteps(0)
-	f.exec("UPDATE erasure_jobs SET step_at = now()") // an interrupted step is due again after a minute
+	// makes the interrupted step due now; otherwise it is due a minute after its start
+	f.exec("UPDATE erasure_jobs SET step_at = now()")
 	f.runSteps(calls / callsPerStep)
 
 	f.wantCount("calls left, of which one arrived after the order", 1, countUnerased, caller)

@@ -25,8 +25,8 @@ const callColumns = `id, workspace_id, call_request_id, direction, from_number, 
 // transcriptOf selects the transcript if the workspace shows transcripts.
 const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
-// foldedCallColumns lists the columns that events change. The transcript is selected only until the
-// terminal event and call.recording_ready were published.
+// foldedCallColumns lists the columns that events change. The transcript is selected only while the
+// terminal event or call.recording_ready is not published yet.
 const foldedCallColumns = callColumns + `,
     CASE WHEN NOT (closed AND recording_announced)
             AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id)
@@ -265,8 +265,10 @@ func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int,
 	return done, nil
 }
 
-// A live call is overdue if its last step was longer ago than its longest duration plus @after. The
-// longest duration of an inbound call is a setting of its agent, which can be unknown here.
+// claimOverdueCalls claims live calls that should have ended more than @after seconds ago. The time
+// runs from the last step of the call, for example the answer, plus the longest duration of the
+// call. The longest duration of an inbound call is a setting of its agent, which can be unknown
+// here.
 const claimOverdueCalls = `
 UPDATE calls SET end_requested_at = now()
 WHERE id IN (

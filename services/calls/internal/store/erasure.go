@@ -35,8 +35,8 @@ func personKey(workspaceID uuid.UUID, number string) string {
 
 const lockPerson = `SELECT pg_advisory_xact_lock(hashtextextended(@person::text, 0))`
 
-// orderErasure stores the erasure counter of a number. In the result, again is true if this erasure
-// was ordered before.
+// orderErasure stores the erasure counter of a number. The result column `again` is true if this
+// erasure was ordered before.
 const orderErasure = `
 WITH known AS (
     SELECT erasures FROM erasures WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164

@@ -27,7 +27,8 @@ type Wanted struct {
 	Calls      []uuid.UUID
 	// If CallsOfRequests is true, the calls of the requests are read too.
 	CallsOfRequests bool
-	// PricedCalls are the inbound calls that have a price. Their charge can have arrived before.
+	// PricedCalls are the inbound calls that have a price. The charge of such a call can have arrived
+	// before the call.
 	PricedCalls []uuid.UUID
 	// Workspaces are the workspaces whose rules for transcripts and recordings apply to the batch.
 	Workspaces []uuid.UUID
@@ -85,7 +86,8 @@ const lockCalls = `SELECT ` + foldedCallColumns + ` FROM calls WHERE id = ANY (@
 const lockCallsOfRequests = `SELECT ` + foldedCallColumns +
 	` FROM calls WHERE call_request_id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
-// shown is what a workspace stores and shows of its calls. The zero value shows nothing.
+// shown states which personal data of its calls a workspace stores and shows to customers. The zero
+// value shows nothing.
 type shown struct {
 	WorkspaceID uuid.UUID `db:"id"`
 	Transcripts bool      `db:"transcripts"`
@@ -210,8 +212,8 @@ func (f *Fold) SaveRequest(req *callstate.Request) {
 	}
 }
 
-// SaveEnded adds a request that has just ended. If it ended without a call, SaveEnded also adds its
-// public event.
+// SaveEnded adds a request that has just ended. If the request ended without a call, SaveEnded also
+// adds the public event of the request.
 func (f *Fold) SaveEnded(ctx context.Context, req *callstate.Request) error {
 	f.SaveRequest(req)
 	if req.EndEvent() == "" {
@@ -234,8 +236,8 @@ func (f *Fold) SaveCanceled(ctx context.Context, req *callstate.Request, at time
 	return f.SaveEnded(ctx, req)
 }
 
-// SaveCharge adds a request whose charge is now known. The statement does not change updated_at,
-// because customers do not see the charge in a request.
+// SaveCharge adds a request whose charge is now known. Write does not change updated_at of this
+// request, because customers do not see the charge in a request.
 func (f *Fold) SaveCharge(req *callstate.Request) {
 	if !slices.Contains(f.chargesToSave, req) {
 		f.chargesToSave = append(f.chargesToSave, req)

@@ -19,7 +19,7 @@ import (
 
 // The tests insert insertedRows calls and the same number of requests. Almost all rows belong to
 // one workspace, and only its oldest rows have the rare values. A list may read at most maxPages
-// pages.
+// database pages.
 const (
 	insertedRows = 30_000
 	maxPages     = 250

@@ -14,7 +14,7 @@ var Migrations = subFolder(files, "migrations")
 func subFolder(files fs.FS, name string) fs.FS {
 	sub, err := fs.Sub(files, name)
 	if err != nil {
-		panic(err) // the name is a constant
+		panic(err) // cannot happen, because the name is a constant
 	}
 	return sub
 }

@@ -142,8 +142,8 @@ const saveCharge = `
 UPDATE call_requests SET charge_settled = @charge_settled, credits_micro = @credits_micro
 WHERE id = @id`
 
-// claimOverdue selects a request with the status dialing if it was dialed more than its
-// max_call_seconds plus @after ago.
+// claimOverdue selects a request with the status `dialing` if it was dialed longer ago than its
+// max_call_seconds plus @after.
 const claimOverdue = `
 UPDATE call_requests SET republished_at = now()
 WHERE id IN (
@@ -156,7 +156,7 @@ WHERE id IN (
 RETURNING ` + requestColumns
 
 // Republish publishes overdue requests again. These are queued requests that were due long ago, and
-// requests that have the status dialing for longer than their call can last. It publishes each
+// requests that have the status `dialing` for longer than their call can last. It publishes each
 // request at most once per overdueTime.
 //
 // Republish reads requests with a due time after dueAfter. It returns the number of published

@@ -31,8 +31,8 @@ func TestCountCalls_CountsEndedCallsOfEachInterval(t *testing.T) {
 		t.Fatal(err)
 	}
 	bounds := []uuid.UUID{idAfter(2), idAfter(4), idAfter(6), idAfter(100)}
-	// Calls 1 to 3 are inbound and busy. Call 6 is no_answer, and call 7 rings. Calls with even
-	// numbers have the outcome interested.
+	// Calls 1 to 3 are inbound and have the status `busy`. Call 6 has the status `no_answer`, and call
+	// 7 the status `ringing`. Calls with even numbers have the outcome `interested`.
 	tests := []struct {
 		name   string
 		filter store.StatisticsFilter

@@ -46,8 +46,9 @@ FROM (
 LEFT JOIN agents a ON a.id = u.agent_id AND a.workspace_id = @workspace_id
 ORDER BY u.direction, u.agent_id, u.prefix COLLATE "C"`
 
-// Usage calls each for every sum of the calls that were created from `from` until before `to`. The
-// sums are ordered by direction, agent and prefix. They are not collected in memory.
+// Usage sums the calls that were created from `from` until before `to`, and passes one sum after
+// another to the function `each`. The sums are ordered by direction, agent and prefix. They are not
+// collected in memory.
 func (s *Store) Usage(
 	ctx context.Context, workspaceID uuid.UUID, from, to time.Time, each func(Usage) error,
 ) error {

@@ -48,8 +48,8 @@ func WorkspaceOf(ev *eventv1.WorkspaceEvent) (Workspace, error) {
 }
 
 // keepWorkspace excludes versions that are already stored, because ON CONFLICT locks the row even
-// if its WHERE is false. A batch can contain workspace versions that ApplySetting has already
-// stored, and must not lock their rows until it commits.
+// if the WHERE of DO UPDATE is false. A batch can contain workspace versions that ApplySetting has
+// already stored, and must not lock their rows until it commits.
 const keepWorkspace = `
 INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days, transcripts,
     recordings)
