@@ -23,7 +23,7 @@ type Config struct {
 	Published    bool     `env:"PUBLISHED_ON_LOOPBACK" help:"true if HTTP_ADDR is in a container whose port is published only on a loopback address, as in docker-compose.yml. It permits a CONSOLE_URL that begins with http://."`
 }
 
-// isPrivateToThisMachine reports whether only programs on this machine reach HTTP_ADDR.
+// isPrivateToThisMachine reports whether only programs on this machine can connect to HTTP_ADDR.
 func (c Config) isPrivateToThisMachine() bool {
 	return c.Published || isLoopback(hostOf(c.HTTP.Addr))
 }

@@ -70,12 +70,12 @@ type Session struct {
 	Workspace uuid.UUID
 	// Reason is the reason of an operator for reading transcripts and recordings.
 	Reason string
-	// counts the requests of this Session, too
+	// Forwarded is the value of X-Forwarded-For: the addresses of the browser and of the proxies.
 	Forwarded string
 	// Background is true if no person caused the request. The request does not prolong the session.
 	Background bool
 
-	parent   *Session // counts the requests, too
+	parent   *Session // parent also counts the requests of this Session
 	mu       sync.Mutex
 	newToken string
 	requests int64
@@ -293,7 +293,8 @@ func readError(response *http.Response) error {
 	var body struct {
 		Error struct{ Code, Message, Field string }
 	}
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // the status suffices for the error
+	// a read error is ignored, because the status is enough for the error
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	_ = json.Unmarshal(text, &body)
 	return &Error{
 		Status:     response.StatusCode,

@@ -21,8 +21,8 @@ const (
 	// more slowly receives a reset, and reads the whole page again.
 	maxWaitingEvents = 256
 	// recheckInterval is the time between two checks of the session of an open stream. A stream ends
-	// after maxFailures checks without an answer, because its session could be revoked. A revocation
-	// must end the stream within 5 s.
+	// after maxFailures checks without an answer, because its session could have been revoked. A
+	// revocation must end the stream within 5 s.
 	recheckInterval = 2 * time.Second
 	maxFailures     = 2
 	// maxStreams is the number of streams that one session can open in a workspace.
@@ -295,7 +295,7 @@ func (f *sharedStream) publish(e Event) {
 	for _, s := range f.subscribers {
 		select {
 		case s.C <- e:
-		default: // the browser reads too slowly: drop the turn, or replace all waiting events by a reset
+		default: // the browser reads too slowly, so it loses a turn, or gets a reset instead of the waiting events
 			if f.key.turns {
 				continue
 			}
@@ -352,7 +352,7 @@ func (h *Hub) run(ctx context.Context, f *sharedStream) {
 		if refused := AsError(err); refused != nil && refused.Status >= 400 && refused.Status < 500 &&
 			refused.Status != http.StatusTooManyRequests {
 			if refused.Code == "validation_error" && f.forget() {
-				continue // the last event has expired
+				continue // the last event has expired, so the next request contains no last_event_id
 			}
 			reader.cancel() // this session may not read the stream any more
 			reader.leave()
@@ -372,7 +372,8 @@ func (h *Hub) run(ctx context.Context, f *sharedStream) {
 	}
 }
 
-// remove deletes a stream without subscribers. It returns false if a subscriber joined meanwhile.
+// remove deletes a stream without subscribers. If a subscriber has joined after reader returned
+// false, remove deletes nothing and returns false, unless ctx has ended.
 func (h *Hub) remove(ctx context.Context, f *sharedStream) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -390,8 +391,8 @@ func (h *Hub) remove(ctx context.Context, f *sharedStream) bool {
 	return true
 }
 
-// forget drops the position in the stream and sends a reset to all browsers. It returns false if
-// there was no position.
+// forget deletes the position in the stream and sends a reset to all browsers. It returns false if
+// the stream had no position.
 func (f *sharedStream) forget() bool {
 	f.mu.Lock()
 	had := f.last != ""

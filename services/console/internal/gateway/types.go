@@ -105,7 +105,7 @@ type Agent struct {
 	Name string    `json:"name"`
 }
 
-// Pause is a pause of dialing: of everything, a workspace, an agent or a trunk.
+// Pause is a pause of dialing for the whole deployment, a workspace, an agent or a trunk.
 type Pause struct {
 	Level string     `json:"level"`
 	ID    *uuid.UUID `json:"id"`
