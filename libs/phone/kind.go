@@ -80,8 +80,9 @@ func (n Number) forbiddenKind() string {
 	return ""
 }
 
-// isShortNumber reports whether the number is a helpline, emergency or service code after a country
-// code. North America is excluded: its short codes that fit E.164 are used for text messages only.
+// isShortNumber reports whether the digits after the country calling code are a short number, such
+// as a helpline or an emergency number. North America is excluded, because its short numbers that
+// fit E.164 are used for text messages only.
 func isShortNumber(parsed *phonenumbers.PhoneNumber) bool {
 	return parsed.GetCountryCode() != nanp && phonenumbers.IsValidShortNumber(parsed)
 }

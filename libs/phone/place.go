@@ -15,8 +15,8 @@ type Place struct {
 	// Country is an ISO 3166-1 code ("US"). It is "" if the number has no country: toll-free,
 	// satellite and unassigned numbers.
 	Country string `json:"country"`
-	// Regions are the states or provinces to which the number can belong ("US-FL"). It is empty if
-	// the regions are unknown, or if the rules of the country do not depend on them.
+	// Regions are the states or provinces to which the number can belong ("US-FL"). Regions is empty
+	// if they are unknown, or if the rules of the country do not depend on them.
 	Regions []string `json:"regions,omitempty"`
 }
 

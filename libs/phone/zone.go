@@ -51,8 +51,8 @@ var locations = sync.OnceValue(func() map[string]*time.Location {
 			keep(names)
 		}
 	}
-	// The zones of a country calling code include the zones of all longer prefixes. A test checks
-	// this.
+	// The country calling codes are sufficient here, because the zones of a code include the zones of
+	// all longer prefixes. A test checks this.
 	for code := range 1000 {
 		keep(lookUpZones("+" + strconv.Itoa(code)))
 	}

@@ -18,10 +18,10 @@ var update = flag.Bool("update", false, "rewrite testdata/zones.golden after rea
 
 const golden = "testdata/zones.golden"
 
-// TestZones_MatchTheGoldenFile shows each zone that an upgrade of the metadata changes. A line of
-// the golden file contains a digest of the zones of one calling code.
-// To update the file, run `go test ./phone -run Golden -update`, read the diff, and correct the
-// metadata in overlay.txt or nanp.txt.
+// TestZones_MatchTheGoldenFile fails if an upgrade of the metadata changes the zones of a number. A
+// line of the golden file contains a digest of the zones of one calling code. To update the file,
+// run `go test ./phone -run Golden -update`, read the diff, and correct the metadata in overlay.txt
+// or nanp.txt.
 func TestZones_MatchTheGoldenFile(t *testing.T) {
 	t.Parallel()
 	got := enumerate()

@@ -53,7 +53,7 @@ type Storage struct {
 	LinkURL  string   `env:"RECORDINGS_LINK_URL" help:"Public URL of the gateway in links to recordings in a local directory."`
 }
 
-// Where is a kind of storage for recordings.
+// Where names the kind of storage in which recordings are stored.
 type Where string
 
 // The kinds of storage.

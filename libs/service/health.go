@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// healthTimeout is the timeout of Healthy.
 const healthTimeout = 5 * time.Second
 
 // Healthy sends a request for path to the process that listens at addr, for health checks inside

@@ -17,7 +17,6 @@ type (
 	leavingKey struct{}
 )
 
-// stopState is the state of a process that is stopping.
 type stopState struct {
 	delay time.Duration
 	begun chan struct{}

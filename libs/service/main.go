@@ -78,7 +78,7 @@ const gcPercent = 400
 func runCommand[C any](
 	ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer,
 ) int {
-	// the command healthy reads only PRIVATE_ADDR and needs no other variable
+	// the command `healthy` reads only PRIVATE_ADDR and needs no other variable
 	if len(args) == 1 && args[0] == "healthy" {
 		if err := Healthy(ctx, os.Getenv("PRIVATE_ADDR"), "/readyz"); err != nil {
 			fmt.Fprintf(faults, "%s: %v\n", name, err)

@@ -31,7 +31,7 @@ type Caller struct {
 	WorkspaceID uuid.UUID
 	RequestID   uuid.UUID
 	Access      Access
-	// Webhooks is true if the plan includes webhooks.
+	// Webhooks is true if the workspace's plan includes webhooks.
 	Webhooks bool
 	// Turns is true if the caller may read the turns of calls in progress in the event stream.
 	Turns bool

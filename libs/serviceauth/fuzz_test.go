@@ -12,7 +12,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// isSignedBy checks only the signature and its canonical encoding.
+// isSignedBy checks that the signature of the token is valid and canonically encoded. It does not
+// check the claims of the token.
 func isSignedBy(k *Keys, text string) bool {
 	dot := max(strings.LastIndexByte(text, '.'), 0)
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(text[dot:], "."))

@@ -22,8 +22,8 @@ func Observe(ctx context.Context, histogram prometheus.Observer, value float64) 
 	marking.ObserveWithExemplar(value, prometheus.Labels{"trace_id": span.TraceID().String()})
 }
 
-// newBuild returns a metric with the value 1 and the version as a label. During an upgrade both
-// versions are visible.
+// newBuild returns a metric with the value 1 and the version as a label. During an upgrade
+// Prometheus shows the old and the new version.
 func newBuild(name string) prometheus.Gauge {
 	labels := prometheus.Labels{"service": name, "version": service.Version(), "go_version": runtime.Version()}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{

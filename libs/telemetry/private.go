@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// checkTimeout is the timeout of a readiness check.
 const checkTimeout = 2 * time.Second
 
 type check struct {

@@ -105,7 +105,8 @@ func Request(t testing.TB, method, target string, body []byte) (r *http.Request,
 	return r, true
 }
 
-// MustAnswer checks the response: status 2xx or 4xx, JSON, the error body and Service-Version.
+// MustAnswer fails the test unless the status is 2xx or 4xx, the body is JSON, and the header
+// Service-Version is present. The body of a 4xx response must be the error body.
 func MustAnswer(t testing.TB, r *http.Request, answer *httptest.ResponseRecorder) {
 	t.Helper()
 	text := answer.Body.String()

@@ -97,8 +97,8 @@ func deleteAll(ctx context.Context, admin *kadm.Client) error {
 		if err == nil && len(used) == 0 && len(groups) == 0 {
 			return nil
 		}
-		// A member whose connection was closed remains in its group for a while, so this deletion
-		// can fail and is repeated.
+		// A member whose connection was closed remains in its group for a while. For this reason the
+		// deletion of the group can fail, and deleteAll repeats it.
 		_, leaving := admin.DeleteGroups(ctx, groups.Groups()...)
 		_, deleting := admin.DeleteTopics(ctx, used...)
 		select {

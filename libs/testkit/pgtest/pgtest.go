@@ -192,8 +192,8 @@ type adminConn struct {
 	url  string
 }
 
-// withConn calls do with the connection. It connects first if no connection to the server in url is
-// open.
+// withConn calls the function `do` with the connection. It connects first if no connection to the
+// server in url is open.
 func (a *adminConn) withConn(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -210,8 +210,8 @@ func (a *adminConn) withConn(ctx context.Context, url string, do func(*pgx.Conn)
 	return do(a.conn)
 }
 
-// closeSoon does not wait for connections that the test never released. Dropping the database ends
-// these connections.
+// closeSoon closes the pool, but waits at most 2 s for connections that the test never released.
+// Dropping the database ends these connections.
 func closeSoon(pool *pgxpool.Pool) {
 	closed := make(chan struct{})
 	go func() { pool.Close(); close(closed) }()
