@@ -19,8 +19,9 @@ type effect int
 const (
 	// settles means that the event is the end of its request or call.
 	settles effect = iota
-	// settlesIfHeld means that the hold is probably settled already or does not exist: the event
-	// was published after the event `ended`, or the end of an inbound call has no price.
+	// settlesIfHeld means that the event settles the hold only if the hold is still open. Usually the
+	// hold is already settled or does not exist: the event was published after the event `ended`, or
+	// the end of an inbound call has no price.
 	settlesIfHeld
 	// confirms means that the inbound call of the hold exists and has not ended.
 	confirms

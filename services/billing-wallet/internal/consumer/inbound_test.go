@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// holdInbound makes a hold of 0.3 for an inbound call with the price 0.03 per minute.
+// holdInbound makes a hold of 0.3 credits for an inbound call that costs 0.03 credits per minute.
 func (s *service) holdInbound(workspace, call uuid.UUID) {
 	s.Helper()
 	order := holds.Order{RequestID: call, WorkspaceID: workspace, MaxCallSeconds: 600,

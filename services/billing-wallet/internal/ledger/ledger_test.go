@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-func TestTransactions_SumToZeroAndHaveTheAmount(t *testing.T) {
+func TestTransactions_SumToZeroAndHaveTheGivenAmount(t *testing.T) {
 	t.Parallel()
 	id, workspace, request := uuid.Must(uuid.NewV7()), uuid.New(), uuid.New()
 	rapid.Check(t, func(t *rapid.T) {

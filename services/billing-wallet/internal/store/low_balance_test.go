@@ -55,7 +55,7 @@ func (r *walletRig) pay(amount money.Micro) {
 	}
 }
 
-// call places a hold of 0.50 and settles it. The price of 60 seconds is 0.05.
+// call places a hold of 0.50 credits and settles it. A call of 60 seconds costs 0.05 credits.
 func (r *walletRig) call(seconds int32) {
 	r.Helper()
 	order := wallettest.Order(r.workspace)

@@ -279,7 +279,7 @@ func TestPay_RepeatedReferenceIsPostedOnce(t *testing.T) {
 	if _, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -2*money.Credit, "too much", "ops")); !errors.Is(err, ledger.ErrInsufficient) {
 		t.Errorf("adjustment below zero = %v, want ErrInsufficient", err)
 	}
-	// A refused payment must not use its reference, so that the reference can be used again.
+	// A refused payment must not store its reference, so that a later payment can use the reference.
 	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment,
 		-money.Credit, "too much", "ops")); err != nil {
 		t.Errorf("smaller adjustment: Pay: %v", err)
