@@ -110,8 +110,8 @@ func parseKnownSettings(settings map[string]json.RawMessage) (knownSettings, err
 		},
 	} {
 		for name := range settings {
-			// json.Unmarshal ignores upper and lower case, so the dialer would use this member
-			// although it was not validated
+			// json.Unmarshal ignores the case of member names, so the dialer would use this member although
+			// it was not validated
 			if name != field.name && strings.EqualFold(name, field.name) {
 				return knownSettings{}, apierr.Validation(name, "must be written %s.", field.name)
 			}

@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// checkLocalData checks the number, the workspace's destinations and the agent with data of this
-// service. It returns the destinations and the agent's max_call_seconds, which is not nil.
+// checkLocalData checks the number, the workspace's destinations and the agent. It uses only data
+// of this service. It returns the destinations and the agent's max_call_seconds, which is not nil.
 func (in *Intake) checkLocalData(ctx context.Context, workspaceID, id uuid.UUID,
 	order openapi.CreateCall) (known store.PlacementInputs, err error) {
 	if known, err = in.store.PlacementInputs(ctx, workspaceID, order.AgentID); err != nil {

@@ -83,7 +83,7 @@ func (c *Call) chargeKnown() bool { return c.ChargeSettled || c.BillableSeconds 
 // oldStatus is "" for a new call.
 //
 // While call.completed waits for the charge or the analysis, Announce returns "" and sets
-// CompletesAt. The caller must call Announce again at that time.
+// CompletesAt. The caller must call Announce again at the time CompletesAt.
 func (c *Call) Announce(oldStatus Status, now time.Time, waits Waits) openapi.EventType {
 	if c.Closed {
 		return ""
@@ -121,7 +121,7 @@ func (c *Call) Announce(oldStatus Status, now time.Time, waits Waits) openapi.Ev
 // caller must call NextOptIn until it returns "".
 //
 // The opt-in events follow the terminal event. So the other events of a call always have the
-// sequences 1, 2 and 3.
+// sequence numbers 1, 2 and 3.
 func (c *Call) NextOptIn() openapi.EventType {
 	switch {
 	case c.Closed && c.AnalysisDue:

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// FromDialer returns the call of a dial event. Outcome is set if the event type is ended and the
+// FromDialer returns the call of a dial event. Outcome is set if the event type is `ended` and the
 // conversation has an outcome. An error means that the event is invalid and can never be applied.
 func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	reported := ev.GetCall()

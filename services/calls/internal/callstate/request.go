@@ -123,9 +123,9 @@ func (r *Request) Cancel(at time.Time) bool {
 	return r.Status == RequestQueued && r.end(RequestCanceled, nil, at)
 }
 
-// Follow updates the request from the state of its call. A call that is completed, no_answer or
-// busy completes the request. If the call is failed or canceled, the request fails with the
-// dialer's error code. See docs/reference/api/call-requests.md#result-of-the-call-request.
+// Follow updates the request from the status of its call. The statuses `completed`, `no_answer` and
+// `busy` complete the request. After the statuses `failed` and `canceled`, the request fails with
+// the dialer's error code. See docs/reference/api/call-requests.md#result-of-the-call-request.
 func (r *Request) Follow(c *Call, why Ending, at time.Time) bool {
 	if r.Status.Final() {
 		return false

@@ -201,8 +201,8 @@ func follow(req *callstate.Request, r report, at time.Time) bool {
 	return req.Follow(r.call, why, at)
 }
 
-// foldCall applies the event to its call. If the call is unknown, foldCall creates it. Earlier
-// events can be missing, and an inbound call has no request.
+// foldCall applies the event to its call. If the call is unknown, foldCall creates it from any
+// event, because earlier events of the call can be missing. An inbound call has no request.
 func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error {
 	known := f.Call(r.call.ID)
 	var oldStatus callstate.Status

@@ -91,7 +91,7 @@ func (c *Consumer) foldWalletEvent(
 // is set.
 type walletEventID struct{ request, inboundCall uuid.UUID }
 
-// readWalletEvent returns no id for the event low_balance.
+// readWalletEvent decodes the event. For the event `low_balance` it returns no id.
 func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, id walletEventID, err error) {
 	event = &eventv1.WalletEvent{}
 	if err := rec.Decode(event); err != nil {

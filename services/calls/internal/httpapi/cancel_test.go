@@ -259,8 +259,8 @@ func TestUnconfirmedHold_ConcurrentPOSTIsAcceptedOrItsIDIsAbandoned(t *testing.T
 	}
 }
 
-// The event of the end of the call was lost, so the request has the status dialing for longer than
-// the call can last.
+// The event of the end of the call was lost, so the request has the status `dialing` for longer
+// than the call can last.
 func TestRepublish_OverdueRequestInStatusDialingIsNotDialedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -29,7 +29,7 @@ func (r *rig) overdueCalls() (ids []string) {
 	return ids
 }
 
-// The agent of the rig permits calls of 600 s.
+// The agent of the rig permits calls of 600 s, so a call is overdue after 10 + 15 minutes.
 func TestOverdueCalls_AreReportedToTheDialer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -83,7 +83,7 @@ func wantScheduledForRefused(t *testing.T, got answer) {
 	}
 }
 
-func TestCreate_ErrorForAPastScheduledForNamesTheRemedy(t *testing.T) {
+func TestScheduledFor_ErrorForAPastTimeNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	got := r.do(http.MethodPost, "/v1/calls", r.order("scheduled_for", "0830-11-07T10:56:11Z"))

@@ -176,7 +176,6 @@ func statisticsView(p period, starts []time.Time, counts []store.CallCount) open
 	return view
 }
 
-// callSum adds counts of calls.
 type callSum struct {
 	calls, answered, talkSeconds, creditsMicro int64
 	statuses, outcomes                         map[string]int64

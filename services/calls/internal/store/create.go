@@ -156,7 +156,8 @@ type PlacementInputs struct {
 	MaxCallSeconds *int32 `db:"max_call_seconds"`
 }
 
-// selectPlacementInputs reads both values in one statement, to save a round trip in every POST.
+// selectPlacementInputs reads the destinations and max_call_seconds in one statement, to save a
+// round trip in every POST.
 const selectPlacementInputs = `
 SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), '{}') AS destinations,
     (SELECT max_call_seconds FROM agents

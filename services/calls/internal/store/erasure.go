@@ -133,7 +133,7 @@ type erasureJob struct {
 	// Again is true if the erasure was ordered before. The job then also processes rows that are
 	// already erased.
 	Again bool `db:"again"`
-	// LastCall is the newest inbound call at the time when the erasure was ordered.
+	// LastCall is the id of the newest inbound call at the time when the erasure was ordered.
 	LastCall uuid.UUID `db:"last_call"`
 	// AfterRequest and AfterCall are the ids of the last request and the last inbound call that the
 	// job processed. AfterRequest is uuid.Max if no request is left.
@@ -408,19 +408,19 @@ DELETE FROM call_requests WHERE id = ANY (ARRAY(
     LIMIT @limit))`
 
 // DeleteTranscripts deletes the transcripts of up to limit calls of the workspace that ended before
-// at. It returns the number of these calls.
+// the time `at`. It returns the number of these calls.
 func (s *Store) DeleteTranscripts(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteTranscripts, workspaceID, at, limit)
 }
 
-// DeleteCalls deletes up to limit calls of the workspace that ended before at. It returns the
-// number of these calls.
+// DeleteCalls deletes up to limit calls of the workspace that ended before the time `at`. It
+// returns the number of these calls.
 func (s *Store) DeleteCalls(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteCalls, workspaceID, at, limit)
 }
 
-// DeleteRequests deletes up to limit call requests of the workspace that ended before at. It
-// returns the number of these requests.
+// DeleteRequests deletes up to limit call requests of the workspace that ended before the time
+// `at`. It returns the number of these requests.
 func (s *Store) DeleteRequests(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.deleteOld(ctx, deleteRequests, workspaceID, at, limit)
 }
@@ -439,9 +439,9 @@ func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID
 
 const deleteErasures = `DELETE FROM erasures WHERE ordered_at < @at`
 
-// DeleteErasures deletes erasure counters that were set before at. A deleted counter no longer
-// prevents the creation of requests. Therefore at must be earlier than the pre-check of every
-// request that can still be created.
+// DeleteErasures deletes erasure counters that were set before the time `at`. A deleted counter no
+// longer prevents the creation of requests. Therefore `at` must be earlier than the pre-check of
+// every request that can still be created.
 func (s *Store) DeleteErasures(ctx context.Context, at time.Time) error {
 	if _, err := s.pool.Exec(ctx, deleteErasures, pg.Args{"at": at}); err != nil {
 		return fmt.Errorf("delete old erasures: %w", err)

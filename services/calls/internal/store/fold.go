@@ -52,7 +52,6 @@ type Fold struct {
 	events                        pgx.Batch
 }
 
-// inboundCharge is the charge of an inbound call.
 type inboundCharge struct {
 	CallID  uuid.UUID   `db:"call_id"`
 	Credits money.Micro `db:"credits_micro"`
