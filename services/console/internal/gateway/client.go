@@ -66,7 +66,8 @@ type Session struct {
 	client *Client
 	// Token is the session token. It is empty before the sign-in.
 	Token string
-	// Workspace is uuid.Nil if the routes belong to no workspace.
+	// Workspace is the workspace of the requests. It is uuid.Nil if their routes belong to no
+	// workspace.
 	Workspace uuid.UUID
 	// Reason is the reason of an operator for reading transcripts and recordings.
 	Reason string

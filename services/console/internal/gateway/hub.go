@@ -34,7 +34,7 @@ const (
 	idleTimeout = 5 * time.Second
 )
 
-// turnType is the type of a turn of a call in progress.
+// turnType is the event type of a turn of a call in progress.
 const turnType = "call.turn"
 
 // Event is the notification that a browser receives for an event of the workspace. It contains no
@@ -114,7 +114,7 @@ type Subscription struct {
 // stream. The stream ends with ctx, and when the session ends or its roles change.
 func (h *Hub) Subscribe(ctx context.Context, s *Session, after string) (*Subscription, error) {
 	s = s.In(s.Workspace)
-	s.Reason = "" // a reason is needed for transcripts only, and the stream has none
+	s.Reason = "" // a reason is needed only for transcripts, and this stream contains no transcripts
 	// A HEAD request does not read the stream, so the gateway writes no audit entry.
 	if err := mayStream(ctx, s, Request{Method: http.MethodHead, Path: "/v1/events", Header: redacted}); err != nil {
 		return nil, err
@@ -250,8 +250,8 @@ func (h *Hub) join(s *Subscription, after string) error {
 	return nil
 }
 
-// resume sends the stored events that follow the event after. If this event is not stored, it sends
-// a reset.
+// resume sends the stored events that follow the event with the id `after`. If this event is not
+// stored, resume sends a reset.
 func (f *sharedStream) resume(s *Subscription, after string) {
 	if after == "" || after == f.last {
 		return
@@ -328,7 +328,8 @@ func (f *sharedStream) reader(ctx context.Context) (*Subscription, bool) {
 	}
 }
 
-// postpone changes the order of the subscribers, so that reader returns all others before s.
+// postpone changes the order of the subscribers, so that reader returns all other subscribers
+// before s.
 func (f *sharedStream) postpone(s *Subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -423,7 +424,7 @@ func (h *Hub) read(ctx context.Context, f *sharedStream, reader *Subscription) (
 	}
 	defer func() { _ = response.Body.Close() }()
 	if !f.key.turns && request.Query.Get("last_event_id") == "" {
-		f.publish(Event{Reset: true}) // the events before this response are missing
+		f.publish(Event{Reset: true}) // events before this response can be missing
 	}
 	for events := openapi.NewEventReader(response.Body); ; {
 		event, err := events.Next()

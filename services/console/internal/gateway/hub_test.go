@@ -14,14 +14,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// fakeStream is a gateway that sends the events of a channel to every open stream.
+// fakeStream is a gateway whose open streams each send the messages of one channel.
 type fakeStream struct {
 	mu      sync.Mutex
 	streams map[string]chan string // open streams by token
 	opened  []string               // the tokens of all streams, in the order of opening
 	after   []string               // last_event_id of all streams
 	headers []http.Header          // of all streams
-	refused map[string]int         // the HTTP status of refused streams, by token
+	refused map[string]int         // the HTTP status with which requests are refused, by token
 	roles   map[string]string
 	unknown bool // if true, every last_event_id is refused
 	*httptest.Server
@@ -100,7 +100,7 @@ func (f *fakeStream) serveStream(w http.ResponseWriter, r *http.Request, token s
 	}
 }
 
-// set calls the function change while it holds the lock of the fake gateway.
+// set calls the function `change` while it holds the lock of the fake gateway.
 func (f *fakeStream) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

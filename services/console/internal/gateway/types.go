@@ -82,7 +82,7 @@ type SignIn struct {
 	Session SessionInfo `json:"session"`
 }
 
-// StartedSignIn is the response that starts a sign-in.
+// StartedSignIn is the response to the request that starts a sign-in.
 type StartedSignIn struct {
 	Attempt          string `json:"attempt"`
 	AuthorizationURL string `json:"authorization_url"`
