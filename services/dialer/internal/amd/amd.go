@@ -9,7 +9,7 @@ package amd
 
 import "time"
 
-// frameTime is the length of a frame, and frameSamples its size in bytes.
+// frameTime is the length of a frame. frameSamples is the number of its samples, one byte each.
 const (
 	frameTime    = 20 * time.Millisecond
 	frameSamples = 160

@@ -14,8 +14,9 @@ const (
 	// 400 to 2,500 Hz.
 	lowestBin, highestBin = 400 / binWidth, 2500 / binWidth
 	bins                  = highestBin - lowestBin + 1
-	// minToneShare is the part of a frame's energy that a tone must have at least, including leakage
-	// into neighbouring bins. A vowel has less, because its energy is spread over its harmonics.
+	// minToneShare is the minimum share of a tone in the energy of a frame, including leakage into
+	// neighbouring bins. The strongest bin of a vowel has a smaller share, because the energy of a
+	// vowel is spread over its harmonics.
 	minToneShare = 0.8
 	// minToneLength and maxBeepLength are the minimum and the maximum length of a beep. A longer tone
 	// is a dial tone, a hold tone or a fax tone.
@@ -115,8 +116,9 @@ const searchRadius = 3
 // strongestBin returns the strongest bin near the estimated frequency, and the power of that bin
 // and its two neighbours.
 func strongestBin(samples *[frameSamples]float64) (bin int, sum float64) {
-	// In a sine wave, each sample equals c times the previous sample minus the sample before that,
-	// with c = 2·cos ω. Least squares estimate c. This costs as much as the analysis of one bin.
+	// In a sine wave, each sample equals c times the previous sample minus the sample before the
+	// previous one, with c = 2·cos ω. The code estimates c by least squares. The estimate costs as
+	// much as the analysis of one bin.
 	var up, down float64
 	for i := 2; i < frameSamples; i++ {
 		up += samples[i-1] * (samples[i] + samples[i-2])

@@ -22,14 +22,14 @@ const (
 	minVoiceLevel = 256
 	// minVoiceRatio is the minimum ratio between the level of a voice and the noise of the line.
 	minVoiceRatio = 3
-	// floorRise limits how fast the measured noise level rises: by 1/64 per frame. So it doubles in
-	// 0.9 s. It falls again in each pause between words.
+	// floorRise limits how fast the measured noise level rises: by 1/64 of its value per frame, so
+	// that it doubles in 0.9 s. The level falls again in each pause between words.
 	floorRise = 64
 )
 
 // Voice detects speech frame by frame. The zero value is ready to use.
 type Voice struct {
-	noiseLevel int // noise level of the line, multiplied by 64
+	noiseLevel int // noise level of the line; multiplied by 64, so that small rises are not rounded to 0
 	known      bool
 }
 

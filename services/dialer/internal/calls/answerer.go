@@ -38,8 +38,9 @@ type Answerer struct {
 	wake     chan struct{}
 }
 
-// NewAnswerer returns an answerer for the inbound calls of the carriers. It calls hangUp after a
-// call was marked to be refused. hangUp must not block. The caller starts the answerer with Run.
+// NewAnswerer returns an answerer for the inbound calls of the carriers. The answerer calls hangUp
+// after it has marked a call as refused. hangUp must not block. The caller starts the answerer with
+// Run.
 func NewAnswerer(st *store.Store, contacts *peers.Contacts, wallet *peers.Wallet, carriers carrier.Carriers,
 	relay *outbox.Relay, hangUp func()) *Answerer {
 	return &Answerer{
@@ -48,7 +49,7 @@ func NewAnswerer(st *store.Store, contacts *peers.Contacts, wallet *peers.Wallet
 	}
 }
 
-// Wake causes a search for calls to answer. It is called after an inbound call was stored, and
+// Wake makes Run search for calls to answer. It is called after an inbound call was stored, and
 // never blocks.
 func (a *Answerer) Wake() {
 	select {
@@ -135,7 +136,7 @@ func (a *Answerer) answerCall(ctx context.Context, arrival store.Arrival) error 
 }
 
 // hold reserves the price of the longest call. If the credit is not sufficient, hold marks the call
-// to be refused and returns false. hold can be repeated.
+// as refused and returns false. After an error, the caller can call hold again.
 func (a *Answerer) hold(ctx context.Context, arrival store.Arrival, admission store.Admission) (held bool, err error) {
 	held, err = a.wallet.HoldInbound(ctx, peers.InboundHold{
 		CallID: arrival.CallID, WorkspaceID: arrival.WorkspaceID, PerMinute: admission.PerMinute,

@@ -33,7 +33,7 @@ type Listeners struct {
 }
 
 // Applier applies the events of all carriers to calls. No other code applies events. Dial attempts
-// and jobs change calls only by the result of a carrier's method or by the carrier's status of a
+// and jobs change a call only if a method of the carrier has returned a result or a status of the
 // call (ADR 13).
 type Applier struct {
 	store *store.Store
@@ -59,12 +59,13 @@ func NewApplier(
 // Listen sets the listeners. It must be called before the first event.
 func (a *Applier) Listen(to Listeners) { a.listeners = to }
 
-// Apply applies events in order, in one transaction with the guard, the statement that checks that
-// this process owns the calls. Events that are late or repeated change nothing.
+// Apply applies events in order, in one transaction. The statement guard in this transaction checks
+// that this process owns the calls. Events that are late or repeated change nothing.
 //
 // If Apply returns an error, it has applied none of the events. store.ErrLost means that another
-// process owns the calls, or that the call and the workspace of an opt-out are not known.
-// store.ErrServerChanged means that the reconciliation can still insert the row of a missing call.
+// process owns the calls, or that neither the call nor the workspace of an opt-out is known.
+// store.ErrServerChanged means that the row of a call is missing and that the reconciliation can
+// still insert it.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
 	f := &eventBatch{events: events, carrierStatus: map[uuid.UUID]carrier.CallStatus{}, skipQueries: a.findCall == nil}
 	failpoint.Inject("dialer: before events")
@@ -189,8 +190,8 @@ func (f *eventBatch) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled 
 
 func (f *eventBatch) applyEvent(c *callstate.Call, e carrier.Event) {
 	if e.Kind != carrier.Utterance && e.Kind != carrier.OptedOut && !e.Inbound && c.Live() {
-		// The process that dialed can have died before it stored that the carrier accepted the call. So
-		// this is stored now.
+		// The process that dialed can have died before it stored that the carrier accepted the call.
+		// Initiate then records the acceptance.
 		c.Initiate(dialedAt(e))
 	}
 	switch e.Kind {
@@ -263,7 +264,7 @@ func (f *eventBatch) restoreAnswer(c *callstate.Call, e carrier.Event) {
 		f.unanswered = append(f.unanswered, c.CallID)
 		return
 	}
-	known.EndedAt = nil // the end event contains the time of the end
+	known.EndedAt = nil // the end time is taken from the end event
 	known.Replay(c, time.UTC)
 }
 

@@ -168,7 +168,7 @@ func TestApply_CommitsCallsAndOutboxTogether(t *testing.T) {
 	}
 }
 
-func TestApply_ProcessThatLostTheCallStoresOnlyItsOptOut(t *testing.T) {
+func TestApply_ProcessThatNoLongerOwnsTheCallStoresOnlyTheOptOut(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	answer := d.event(carrier.Answered, 1)
@@ -230,7 +230,7 @@ func TestApply_EventsOfMissingCallsWaitForTheReconciliation(t *testing.T) {
 	}
 }
 
-// Only answered calls end with the cause of the end event, but the answer event is missing.
+// The cause of the end event is possible only for answered calls, but there is no answer event.
 func TestApply_QueriesTheCarrierForAMissingAnswer(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

@@ -55,8 +55,8 @@ func (r *EventReader) Run(ctx context.Context) error {
 	return nil
 }
 
-// readBatch reads and applies one batch of events. The commit extends the reader's lease. It fails
-// if another replica has become the reader.
+// readBatch reads and applies one batch of events. The commit extends the reader's lease. The
+// commit fails if another replica has become the reader.
 func (r *EventReader) readBatch(ctx context.Context) (isReader bool, err error) {
 	var place store.StreamPosition
 	if r.position != nil {

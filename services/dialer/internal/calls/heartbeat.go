@@ -16,7 +16,7 @@ type Heartbeat struct {
 	store      *store.Store
 	lease      time.Duration
 	start      time.Time
-	lastStored atomic.Int64 // time from the start to the last stored heartbeat, or 0
+	lastStored atomic.Int64 // time from start to the last stored heartbeat; 0 if there is none
 	monitor    *replicas.Monitor
 	// lateHeartbeats is the number of heartbeats that were late. Before a late heartbeat, other
 	// processes can have considered this process dead.
@@ -24,8 +24,8 @@ type Heartbeat struct {
 }
 
 // NewHeartbeat returns a heartbeat of this process. Other processes consider this process dead if
-// no heartbeat was stored for the duration lease. One connection of the store (store.On) must
-// always be free for this heartbeat, because a heartbeat that waits for a connection is late.
+// it has stored no heartbeat for the time lease. The store must keep one database connection free
+// for the heartbeat (store.On), because a heartbeat that waits for a connection is late.
 func NewHeartbeat(st *store.Store, lease time.Duration) *Heartbeat {
 	return &Heartbeat{store: st, lease: lease, start: time.Now(), monitor: replicas.NewMonitor(lease)}
 }
@@ -45,8 +45,8 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 		return err
 	}
 	if last := h.lastStored.Load(); !h.inTime(last) {
-		// This must precede the change of lastStored. A goroutine that reads the new lastStored must also
-		// read the new lateHeartbeats.
+		// lateHeartbeats must change before lastStored. A goroutine that reads the new lastStored must
+		// also read the new lateHeartbeats.
 		h.lateHeartbeats.Add(1)
 	}
 	h.lastStored.Store(int64(before))
@@ -54,8 +54,9 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 }
 
 // Generation returns the number of the current period in which no heartbeat was late. If two calls
-// return the same number and it is not 0, no process can have considered this process dead between
-// them. Generation returns 0 if the last heartbeat is older than four fifths of the lease.
+// of Generation return the same number, and it is not 0, no process can have considered this
+// process dead between the two calls. Generation returns 0 if the last heartbeat is older than four
+// fifths of the lease.
 func (h *Heartbeat) Generation() int64 {
 	if !h.inTime(h.lastStored.Load()) {
 		return 0
@@ -81,7 +82,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
-	h.lastStored.Store(0) // other processes can take over the calls now, so attempts must query the database
+	h.lastStored.Store(0) // Generation is 0 from now on, because other processes can take over the calls
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.lease)
 	defer cancel()
 	return h.store.HandOver(last)

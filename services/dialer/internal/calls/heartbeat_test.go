@@ -18,8 +18,8 @@ import (
 
 const recoveryLease = 500 * time.Millisecond
 
-// After a late heartbeat, other processes can have taken over the calls whose fences this process
-// committed before.
+// The generation must change after a late heartbeat, because other processes can have taken over
+// calls of this process.
 func TestHeartbeat_LateHeartbeatChangesTheGeneration(t *testing.T) {
 	pool := pgtest.New(
 		t,
@@ -38,7 +38,7 @@ func TestHeartbeat_LateHeartbeatChangesTheGeneration(t *testing.T) {
 	send := func() int64 {
 		t.Helper()
 		var generation int64
-		// If the heartbeat itself took longer than the lease, the generation is still 0.
+		// If a heartbeat takes longer than the lease, the generation is still 0, and send repeats it.
 		testkit.Until(t, "the generation is not 0 after a heartbeat", func() bool {
 			if err := heartbeat.Send(t.Context()); err != nil {
 				t.Fatal(err)

@@ -90,8 +90,8 @@ func (l *LiveCallCheck) checkCalls(ctx context.Context) error {
 	return l.endCalls(ctx, endedAtCarrier)
 }
 
-// endedAtCarrier queries the carrier about the live calls, and returns those that have ended there.
-// It spreads the queries over half of the interval.
+// endedAtCarrier queries the carrier about the live calls. It returns the calls that have ended at
+// the carrier. It spreads the queries over half of the interval.
 func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carrier.CallStatus {
 	found := map[uuid.UUID]carrier.CallStatus{}
 	if len(live) == 0 {

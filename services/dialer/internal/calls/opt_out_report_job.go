@@ -29,7 +29,8 @@ func NewOptOutReporter(st *store.Store, contacts *peers.Contacts) *OptOutReporte
 	return &OptOutReporter{store: st, contacts: contacts, wake: make(chan struct{}, 1)}
 }
 
-// Wake causes a report. It is called after an opt-out was stored, and never blocks.
+// Wake makes Run report the stored opt-outs. It is called after an opt-out was stored, and never
+// blocks.
 func (r *OptOutReporter) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -65,9 +66,9 @@ func (r *OptOutReporter) reportDue(ctx context.Context) error {
 		if err := r.contacts.OptOut(ctx, o); err != nil {
 			fault = errors.Join(fault, err)
 			if unreachable(err) {
-				return fault // the next run reports the other opt-outs
+				return fault // the next run reports the remaining opt-outs
 			}
-			continue // one rejected report must not delay the other ones
+			continue // a rejected report must not delay the remaining reports
 		}
 		failpoint.Inject("dialer: after opt-out report")
 		if err := r.store.Acknowledged(ctx, o.CallID); err != nil {

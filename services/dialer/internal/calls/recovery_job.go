@@ -20,8 +20,8 @@ const (
 	recoveryInterval = 500 * time.Millisecond
 	// maxHangups is the highest number of calls that are hung up at the same time.
 	maxHangups = 16
-	// maxHangupRounds is the maximum number of full batches of calls that are hung up before the other
-	// tasks run.
+	// maxHangupRounds is the maximum number of full batches of calls that are hung up before the job's
+	// other tasks run.
 	maxHangupRounds = 10
 	// expireWaitFactor is the length of the wait after a search for expired requests, as a multiple of
 	// the duration of the search.
@@ -62,7 +62,7 @@ func NewRecoverer(st *store.Store, heartbeat *Heartbeat, carriers carrier.Carrie
 	return r
 }
 
-// Wake causes a search for calls to hang up. It never blocks.
+// Wake makes Run search for calls to hang up. It never blocks.
 func (r *Recoverer) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -96,8 +96,8 @@ func (r *Recoverer) logError(ctx context.Context, what string, err error) {
 }
 
 // takeOver takes over the calls of dead processes. It does nothing while this process's heartbeats
-// are slow, and for one lease after a late heartbeat. The heartbeats of other processes are then
-// probably late too, and their calls must not be hung up.
+// are slow, and for one lease after a late heartbeat. The heartbeats of other live processes are
+// then probably late too, and the calls of these processes must not be hung up.
 func (r *Recoverer) takeOver(ctx context.Context) error {
 	if !r.heartbeat.Healthy() {
 		return nil
@@ -115,9 +115,9 @@ func (r *Recoverer) sweep(ctx context.Context) error {
 	return err
 }
 
-// expire searches for expired requests. After a slow search, it waits before the next one. If
-// dialing was paused for more than a day, a search is slow: it reads all requests that are older
-// than the limit, because the paused time does not count.
+// expire searches for expired requests. After a slow search, it waits before the next search. A
+// search is slow if dialing was paused for more than a day. It then reads all requests that are
+// older than the limit, because the time of the pause does not count towards the limit.
 func (r *Recoverer) expire(ctx context.Context) error {
 	start := time.Now()
 	if start.Before(r.expireAfter) {
@@ -163,9 +163,9 @@ func (r *Recoverer) hangUpAll(ctx context.Context, due []store.Hangup) {
 	_ = group.Wait()
 }
 
-// hangUp hangs up a call at the carrier, which then usually publishes an end event. If the carrier
-// does not have the call, or if the ending is final (callstate.Ending.Final), hangUp itself ends
-// the call in the database.
+// hangUp hangs up a call at the carrier. The carrier then usually publishes an end event. If the
+// carrier does not have the call, or if the ending is final (callstate.Ending.Final), hangUp itself
+// ends the call in the database.
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {
 		return r.hangUpOrphan(ctx, h)
@@ -181,7 +181,8 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	}
 	storeErr := r.store.Change(ctx, []uuid.UUID{h.CallID}, func(calls map[uuid.UUID]*callstate.Call) {
 		c := calls[h.CallID]
-		// The fence of the call is committed, and its owner can still dial the call.
+		// The owner of the call can still dial it, because the fence is committed. So the call does not
+		// end here.
 		if c == nil || c.Status == callstate.Fenced && c.Ending == callstate.EndingRequested {
 			return
 		}

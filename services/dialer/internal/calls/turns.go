@@ -35,8 +35,8 @@ type Turn struct {
 	agent.Turn
 }
 
-// TurnPublisher publishes the turns of calls in progress to call-turns.v1, from which
-// webhook-dispatcher sends them to clients in the event stream. Turns are not stored in an outbox,
+// TurnPublisher publishes the turns of calls in progress to call-turns.v1. webhook-dispatcher reads
+// this topic and sends the turns to clients in the event stream. Turns are not stored in an outbox,
 // so they are lost if the database or Kafka is not available. The turns of erased calls are not
 // published.
 //
@@ -66,8 +66,7 @@ func NewTurnPublisher(cfg kafka.Config, st *store.Store, metrics prometheus.Regi
 	return p, nil
 }
 
-// Add queues turns to be published. It does not block. If too many turns are queued, it drops the
-// turns.
+// Add queues turns to be published. It does not block. If the queue is full, Add drops the turns.
 func (p *TurnPublisher) Add(turns ...Turn) {
 	for _, turn := range turns {
 		select {
@@ -127,7 +126,7 @@ func (p *TurnPublisher) publish(ctx context.Context, batch []Turn) error {
 		if err != nil {
 			return err
 		}
-		// The delivery of a record does not end with ctx. The timeout of the Kafka client limits it.
+		// ctx does not limit the delivery of a record. The timeout of the Kafka client limits it.
 		p.client.TryProduce(context.WithoutCancel(ctx), record, func(_ *kgo.Record, err error) {
 			if err != nil {
 				p.lost.Inc()

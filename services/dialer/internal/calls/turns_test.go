@@ -77,7 +77,7 @@ func TestTurnPublisher_PublishesTurnsOfCallsThatAreNotErased(t *testing.T) {
 			if rec.Key != r.callID.String() {
 				t.Errorf("key = %s, want %s", rec.Key, r.callID)
 			}
-			if turn.GetWorkspaceId() != r.callID.String() { // the fixture uses one id for everything
+			if turn.GetWorkspaceId() != r.callID.String() { // the fixture uses the call id as workspace id
 				t.Errorf("workspace = %s, want %s", turn.GetWorkspaceId(), r.callID)
 			}
 		}
@@ -87,7 +87,7 @@ func TestTurnPublisher_PublishesTurnsOfCallsThatAreNotErased(t *testing.T) {
 	}
 }
 
-// No broker listens at the configured address. Add must not wait for one.
+// No broker listens at the configured address. Add must not wait for a broker.
 func TestTurnPublisher_DropsTurnsIfKafkaIsNotAvailable(t *testing.T) {
 	t.Parallel()
 	r := newReaderFixture(t)
@@ -112,8 +112,8 @@ func TestApplier_ReportsTurnsOfTheScriptedAgent(t *testing.T) {
 	r.add(r.callID, carrier.Answered, 1)
 	r.add(r.callID, carrier.Utterance, 2)
 	r.stream.events[1].Text = "Hello?"
-	// A SIP call reports its turns itself, and also passes its whole transcript at the end. So the
-	// applier must not report the turns of this event.
+	// An utterance with a Role belongs to a SIP call. The SIP call reports its turns itself, so the
+	// applier must not report them.
 	r.add(r.callID, carrier.Utterance, 3)
 	r.stream.events[2].Role, r.stream.events[2].Text = agent.RoleAgent, "Good morning."
 	r.mustRead(NewEventReader(st, r.stream, applier))

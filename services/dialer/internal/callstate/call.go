@@ -78,7 +78,7 @@ type Call struct {
 	AgentID       uuid.UUID  `db:"agent_id"`
 	ContactID     *uuid.UUID `db:"contact_id"`
 	// TimeZone is the time zone of the person, as contacts-compliance returned it. It is empty if
-	// contacts-compliance has none.
+	// contacts-compliance returned no time zone.
 	TimeZone       string       `db:"time_zone"`
 	Status         Status       `db:"status"`
 	Ending         Ending       `db:"ending"`
@@ -118,7 +118,7 @@ type Call struct {
 }
 
 // Zone returns the time zone with the given name. If there is no such zone, it returns the first
-// time zone of the person's number. If the number has none, it returns UTC.
+// time zone of the person's number. If the number has no time zone, it returns UTC.
 func Zone(name string, person phone.Number) *time.Location {
 	if name != "" {
 		if zone, err := time.LoadLocation(name); err == nil {
@@ -131,15 +131,16 @@ func Zone(name string, person phone.Number) *time.Location {
 	return time.UTC
 }
 
-// Facts returns the events of the changes that were made since the row was read, in order.
+// Facts returns the events of the changes that were made since the row was read, in the order of
+// the changes.
 func (c *Call) Facts() []Fact { return c.facts }
 
 // Final reports whether the dialer ends the call in the database without waiting for the carrier's
 // response to the hangup.
 func (e Ending) Final() bool { return e == EndingWatchdog || e == EndingLost }
 
-// Unheard returns the end of a call that the dialer wants to hang up, but that the carrier does not
-// have. Such a call is not charged.
+// Unheard returns the end of a call that the dialer wants to hang up, but that does not exist at
+// the carrier. Such a call is not charged.
 func (e Ending) Unheard(at time.Time) End {
 	switch e {
 	case EndingRecovery, EndingUnknown, EndingLost:
@@ -173,8 +174,8 @@ func (c *Call) Arrive() bool {
 	return true
 }
 
-// Refuse marks an inbound call that was not answered to be refused as busy. It has no effect if the
-// call has ended, was answered or is being ended.
+// Refuse marks an inbound call, so that it is refused as busy. It has no effect if the call was
+// answered, has ended, or is already being hung up.
 func (c *Call) Refuse() {
 	if c.Direction == Inbound && c.Live() && c.AnsweredAt == nil && c.Ending == EndingNone {
 		c.Ending, c.Admitted = EndingBusy, false
@@ -346,8 +347,8 @@ func (c *Call) dropTranscript() {
 // or the call was answered.
 func (c *Call) causeOf(e End) (cause Cause, unknown bool) {
 	switch {
-	// The event says that the dialer hung up, but no reason is stored. The process that owned the call
-	// died, and the carrier hung up before the recovery job took over the call.
+	// According to the event, the dialer hung up, but no reason is stored. The process that owned the
+	// call died, and the carrier hung up before the recovery job took over the call.
 	case c.Ending == EndingNone:
 		return e.Cause, e.ByUs && e.Cause == Unspecified
 	case c.Ending == EndingAgent: // even if the person hung up after the agent had failed

@@ -50,7 +50,7 @@ func (c *Call) publishAnalysis(judged agent.Judgement, at time.Time) {
 	c.setOutcome(judged.Outcome, at)
 	analysis := &eventv1.Analysed{Outcome: judged.Outcome}
 	if judged.Summary != nil {
-		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // cannot fail: strings and numbers
+		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // cannot fail: strings and numbers only
 	}
 	analysis.TranscriptJson, _ = agent.Transcript(c.Turns)
 	f := c.newFact(analysed, at)
@@ -72,8 +72,9 @@ func (c *Call) newFact(name string, at time.Time) Fact {
 	return f
 }
 
-// EndedAgain returns another end event of an ended call, for a consumer that has lost the first
-// one. It does not change the call. The id of the event stays the same until the call changes.
+// EndedAgain returns another end event of an ended call, for a consumer that has lost the first end
+// event. EndedAgain does not change the call. The id of the event stays the same until the call
+// changes.
 func (c *Call) EndedAgain() Fact {
 	c.Version-- // newFact increases the version, which must stay the same here
 	f := c.newFact("ended_again", *c.EndedAt)
@@ -126,7 +127,7 @@ func timeOrNil(t *timestamppb.Timestamp) *time.Time {
 	return &at
 }
 
-// NewCallUnknown returns the event that reports that there is no inbound call with this id.
+// NewCallUnknown returns the event `call_unknown`: the dialer has no inbound call with this id.
 func NewCallUnknown(callID, workspaceID uuid.UUID) Fact {
 	f := New(callID, uuid.Nil, workspaceID, "call_unknown", 0, time.Now())
 	f.Event.Event = &eventv1.DialEvent_CallUnknown{CallUnknown: &eventv1.CallUnknown{CallId: callID.String()}}

@@ -125,7 +125,7 @@ func TestEnd_ErrorDetailNamesTheSuspectedAccount(t *testing.T) {
 }
 
 // If the owner of a call is dead and the recovery job hangs up, the result of the call is unknown.
-// But if the call ended before that, its result is kept.
+// If the call ended before the hang-up, its result is kept.
 func TestEnd_ReasonOfTheHangupDeterminesTheCause(t *testing.T) {
 	tests := []struct {
 		name                     string
@@ -215,9 +215,8 @@ func TestEnd_ReasonOfTheHangupDeterminesTheCause(t *testing.T) {
 	}
 }
 
-// The hang-up request must determine the status and the cause of the call, whatever cause the
-// carrier reports. If the call's owner died after the request, another process hung up with another
-// cause.
+// A requested hang-up must determine the status and the cause of the call. The carrier can report
+// any other cause, for example if the call's owner died and another process hung up.
 func TestEnd_RequestedHangupDeterminesStatusAndCause(t *testing.T) {
 	for _, cause := range []callstate.Cause{
 		callstate.NormalClearing, callstate.OriginatorCancel, callstate.Unspecified, callstate.NormalTemporaryFailure,
@@ -352,8 +351,8 @@ func TestFact_SameStatusChangeHasTheSameID(t *testing.T) {
 	}
 }
 
-// A request that is tried on two trunks has two calls. A consumer's inbox must apply the ends of
-// both.
+// A request that is tried on two trunks has two calls. A consumer's inbox must apply the end events
+// of both calls.
 func TestFact_IDsOfTwoCallsOfARequestDiffer(t *testing.T) {
 	first, second := outbound(), outbound()
 	second.CallRequestID = first.CallRequestID

@@ -115,8 +115,8 @@ func (c Cause) errorCode() (errorCode, detail string) {
 	return CodeProviderUnavailable, "The carrier could not complete the call; ask for it again later."
 }
 
-// disposition returns the disposition of a call that is not completed. For a completed call, the
-// conversation determines it.
+// disposition returns the disposition of a call that is not completed. The disposition of a
+// completed call depends on the conversation.
 func (c Cause) disposition(status Status) string {
 	switch status {
 	case Busy:

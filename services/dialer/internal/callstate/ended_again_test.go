@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// A consumer can apply this event instead of the first end event. So the event must have the same
-// id until the call changes.
+// A consumer can apply the event of EndedAgain instead of the first end event. So the event must
+// have the same id until the call changes.
 func TestEndedAgain_EventHasTheSameIDWhileTheCallIsUnchanged(t *testing.T) {
 	t.Parallel()
 	request := uuid.New()

@@ -57,8 +57,9 @@ func (c *Call) RecordOptOut(evidence string, at time.Time) {
 // OptOut returns the opt-out that was recorded after the row was read, or nil.
 func (c *Call) OptOut() *OptOut { return c.optOut }
 
-// setOutcome sets the outcome of the conversation. No other method does, so every outcome opted_out
-// records an opt-out, whether it comes from the end of the call or from the summary.
+// setOutcome sets the outcome of the conversation. No other method sets it. So every outcome
+// opted_out records an opt-out, no matter whether the end of the call or the summary contained the
+// outcome.
 func (c *Call) setOutcome(outcome string, at time.Time) {
 	c.Outcome = outcome
 	if outcome == agent.OutcomeOptedOut {
@@ -75,8 +76,8 @@ func (c *Call) endedOutcome() string {
 	return c.Outcome
 }
 
-// lastWords returns the last words of the person, and their time. If the transcript contains none,
-// it returns "" and the given time.
+// lastWords returns the last words of the person, and their time. If the transcript contains no
+// words of the person, it returns "" and the given time.
 func (c *Call) lastWords(at time.Time) (string, time.Time) {
 	if c.Erased {
 		return "", at

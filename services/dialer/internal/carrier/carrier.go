@@ -105,13 +105,13 @@ type Refused struct {
 	// OperatorFault is true if the operator must correct something first, for example the trunk's
 	// password. The callee did not cause the refusal, so the call request is queued again.
 	OperatorFault bool
-	// AccountSuspected is true if the refusal can concern the operator's account, because the trunk
+	// AccountSuspected is true if the operator's account can be the reason of the refusal: the trunk
 	// has accepted no call since its last change. The error of the call request then names the
 	// account, not the callee.
 	AccountSuspected bool
-	// RefusedBy is the id of the trunk that refused the call, if another trunk can carry it. The
-	// dialer then makes another attempt without this trunk, under a new call id. If RefusedBy is
-	// empty, no other trunk is tried.
+	// RefusedBy is the id of the trunk that refused the call. It is empty if no other trunk may be
+	// tried. If it is not empty, the dialer makes another attempt over another trunk, with a new call
+	// id.
 	RefusedBy string
 	Err       error
 }
@@ -129,11 +129,12 @@ type Originate struct {
 	// Test is true if the workspace is a test workspace. Such a call must never reach a phone.
 	Test     bool
 	From, To string
-	// TrunkNumber is true if From is one of a trunk's caller_ids, and not the number of the agent.
-	// Then only a trunk whose caller_ids contain From may carry the call.
+	// TrunkNumber is true if From is one of a trunk's caller_ids, and not the number of the agent. The
+	// call may then use only a trunk whose caller_ids contain From.
 	TrunkNumber bool
-	// TrunkID is the id of the trunk that was chosen together with From. A token of this trunk's calls
-	// per second is already taken. If TrunkID is empty, the carrier chooses a trunk.
+	// TrunkID is the id of the trunk that was chosen together with From. This call has already been
+	// counted in the trunk's limit of calls per second. If TrunkID is empty, the carrier chooses a
+	// trunk.
 	TrunkID string
 	// ExcludeTrunks contains the ids of the trunks that have already refused the call request, as in
 	// Refused.RefusedBy.
@@ -142,9 +143,9 @@ type Originate struct {
 	// each INVITE transaction, but not a retransmission. If Permit returns false, the request is not
 	// sent. If Permit is nil, every request is sent.
 	Permit func(context.Context) bool
-	// Waiting is called if the trunk has sent only 100 for some time, at most once. Originate then
-	// waits until the next response arrives or stop is closed. If Waiting is nil, the trunk counts as
-	// having accepted the call.
+	// Waiting is called at most once, if the trunk has sent no response except 100 (Trying) for some
+	// time. Originate then waits until the next response arrives or stop is closed. If Waiting is nil,
+	// Originate does not wait and treats the call as accepted by the trunk.
 	Waiting func() (stop <-chan struct{})
 }
 
@@ -213,8 +214,8 @@ type CallStatus struct {
 	ByUs                                     bool
 }
 
-// Replay applies the status to the call c, and reports whether the call ended by this. zone is the
-// time zone of the person.
+// Replay applies the status to the call c, and reports whether it ended the call. zone is the time
+// zone of the person.
 func (k CallStatus) Replay(c *callstate.Call, zone *time.Location) (ended bool) {
 	if k.DialedAt != nil {
 		c.Initiate(*k.DialedAt)

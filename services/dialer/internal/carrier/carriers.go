@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// Carriers contains the carriers of the live workspaces and of the test workspaces. They are the
-// same carrier if all calls are simulated.
+// Carriers contains the carriers of the live workspaces and of the test workspaces. If all calls
+// are simulated, both fields contain the same carrier.
 type Carriers struct{ Live, Test Carrier }
 
 // Of returns the carrier of a call. test is true for a call of a test workspace.

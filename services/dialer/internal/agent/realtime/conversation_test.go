@@ -60,7 +60,7 @@ func TestConversation_PersonInterruptsOptsOutAndHearsTheFarewell(t *testing.T) {
 	go func() { over <- c.Run(ctx) }()
 
 	quiet, voice, frame := bytes.Repeat([]byte{0xff}, 160), bytes.Repeat([]byte{0x10, 0x90}, 80), make([]byte, 160)
-	tick := time.NewTicker(time.Millisecond) // twenty times real time
+	tick := time.NewTicker(time.Millisecond) // one frame of 20 ms per millisecond: twenty times real time
 	defer tick.Stop()
 	played := 0
 	for {
@@ -98,8 +98,8 @@ func check(t *testing.T, server *modeltest.RealtimeServer, result conversation.R
 		t.Errorf("the server refused %s", faults)
 	}
 	truncated := waitReceived(t, server, "conversation.item.truncate", 1)["audio_end_ms"].(float64)
-	// 2,700 ms of the played audio are the disclosure (2 s) and the farewell (0.7 s). The rest is the
-	// part of the greeting before the interruption.
+	// Of the played audio, 2,000 ms are the disclosure and 700 ms are the farewell. The rest is the
+	// greeting, which the session must truncate at the interruption.
 	switch left := float64(played*20) - 2700; {
 	case truncated != left:
 		t.Errorf("truncated = %v, want %v", truncated, left)

@@ -49,8 +49,8 @@ func (s *session) handleEvent(e serverEvent) error {
 	return nil
 }
 
-// onSpeechStarted handles the start of the person's speech. If the model transcribes speech, an
-// Utterance with the same item follows.
+// onSpeechStarted handles the start of the person's speech. If the model transcribes speech, it
+// later sends the transcript as an Utterance with the same item.
 func (s *session) onSpeechStarted(item string) {
 	if s.transcription == "" {
 		item = ""
@@ -114,7 +114,7 @@ func (s *session) onPartialWords(e serverEvent) {
 }
 
 // emitPartialWords emits the texts of items that the model will not finish, because the session has
-// ended or the connection was lost. The person possibly heard a part of these items.
+// ended or the connection was lost. The person can have heard a part of these items.
 func (s *session) emitPartialWords() {
 	s.mu.Lock()
 	partial := s.partial
@@ -128,7 +128,7 @@ func (s *session) emitPartialWords() {
 func (s *session) onWords(role string, e serverEvent) {
 	text := strings.TrimSpace(strings.ToValidUTF8(e.Transcript[:min(len(e.Transcript), maxWords)], ""))
 	if text == "" {
-		if role == agent.RolePerson { // no words were recognised
+		if role == agent.RolePerson { // the person's speech contained no recognisable words
 			s.emitEvent(agent.Event{Kind: agent.Utterance, Role: role, Item: e.ItemID})
 		}
 		return
@@ -149,9 +149,9 @@ func (s *session) onWords(role string, e serverEvent) {
 func (s *session) onCreated(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// If the model created this response by itself, it refuses the response that the session has
-	// requested. The error event arrives before the end of this response, and onError needs
-	// s.requested. So s.requested must not be cleared here.
+	// s.requested must not be cleared here. The model can create a response by itself and then refuses
+	// the response that the session requested. The error event of this refusal arrives after
+	// onCreated, and onError compares it with s.requested.
 	s.responseActive = true
 	requestID := e.Response.Metadata[requestIDKey]
 	s.returnsIDs = s.returnsIDs || requestID != ""
@@ -160,8 +160,8 @@ func (s *session) onCreated(e serverEvent) {
 	}
 }
 
-// onDone handles the end of a response. If it was the disclosure and is incomplete or has no audio,
-// the session requests the disclosure again.
+// onDone handles the end of a response. If the response is the disclosure, and is incomplete or
+// contains no audio, the session requests the disclosure again.
 func (s *session) onDone(e serverEvent) error {
 	s.mu.Lock()
 	whole := (e.Response.Status == "completed" || e.Response.Status == "") &&
@@ -231,9 +231,9 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 	return nil
 }
 
-// onError handles an error event that refuses the requested response. Unless dropIfRefused is set,
-// the session repeats the request, after the active response if there is one. After maxFailures
-// consecutive failures it closes the connection.
+// onError handles an error event that refuses the requested response. The session requests the
+// response again, unless dropIfRefused is set. If another response is active, the session first
+// waits for its end. After maxFailures consecutive failures, the session closes the connection.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ func TestClient_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
 	_ = resp.Body.Close()
 
 	spec := agent.Spec{Key: "workspace"}
-	spec.Settings.BaseURL = "wss://models.example/v1" // DNS can resolve this name to the operator's address
+	spec.Settings.BaseURL = "wss://models.example/v1" // DNS can resolve this workspace's URL to the operator's address
 	if resp, err = o.client(spec).Get(operators.URL); err == nil {
 		_ = resp.Body.Close()
 	}

@@ -17,8 +17,8 @@ func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
 	return responseSettings{Instructions: agent.SayExactly(text, inLanguage, s), ToolChoice: "none"}
 }
 
-// disclosure returns the request for the first response of every call, which the person cannot
-// interrupt. Until it was spoken, the model does not respond to the person.
+// disclosure returns the request for the first response of every call. The person cannot interrupt
+// this response. Until the disclosure was spoken, the model does not respond to the person.
 func (s *session) disclosure() response {
 	text, inLanguage := agent.FirstWords(s.spec)
 	settings := exactly(text, inLanguage, s.spec.Settings)
@@ -157,7 +157,8 @@ func (s *session) Played(id string) {
 }
 
 // ToolResult sends the result of a tool to the model. When no other tool call is open, the session
-// also requests a response. After end_call, it requests one only if the result is a refusal.
+// also requests a response. After the tool end_call, it requests a response only if the result is a
+// refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +177,7 @@ func (s *session) ToolResult(id string, result json.RawMessage) {
 	if name == agent.ToolEndCall && !agent.IsRefusal(result) {
 		return
 	}
-	// One response is enough for all results.
+	// One queued response answers the results of all tool calls.
 	if n := len(s.queuedResponses); n == 0 || s.queuedResponses[n-1] != (response{}) {
 		s.queuedResponses = append(s.queuedResponses, response{})
 	}

@@ -25,7 +25,7 @@ func recordedLine(t *testing.T, server *modeltest.RealtimeServer, settings agent
 	return listen(t, server, s)
 }
 
-func TestNotice_IsPartOfTheDisclosure(t *testing.T) {
+func TestRecordingNotice_IsPartOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		settings agent.Settings
@@ -71,7 +71,7 @@ func TestNotice_IsPartOfTheDisclosure(t *testing.T) {
 	}
 }
 
-func TestNotice_IsAbsentWithoutARecording(t *testing.T) {
+func TestRecordingNotice_IsAbsentIfTheCallIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{})

@@ -10,8 +10,6 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The call ends while the model is still sending an item, of which the person heard a part. The
-// session must emit the text that has arrived.
 func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})

@@ -29,8 +29,8 @@ type Config struct {
 	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-transcribe" help:"Model that transcribes the speech of the person."`
 }
 
-// ErrUnconfigured means that there is no key for the agent's model. For an agent without a
-// base_url, REALTIME_KEY is empty.
+// ErrUnconfigured means that there is no key for the agent's model: the agent has its own base_url
+// but no key, or it uses the operator's URL and REALTIME_KEY is empty.
 var ErrUnconfigured = errors.New("no key for the agent's model")
 
 // Opener opens sessions.

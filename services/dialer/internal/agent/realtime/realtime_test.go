@@ -187,7 +187,7 @@ func TestOpen_ConfiguresTheModel(t *testing.T) {
 	l.checkNoErrors()
 }
 
-func TestOpen_ReturnsAnErrorWithoutAConfirmedSession(t *testing.T) {
+func TestOpen_FailsIfTheModelDoesNotConfirmTheSession(t *testing.T) {
 	t.Parallel()
 	t.Run("wrong key", func(t *testing.T) {
 		t.Parallel()
@@ -306,7 +306,7 @@ func TestBegin_SpeaksTheDisclosureFirst(t *testing.T) {
 	l.checkNoErrors()
 }
 
-func TestBegin_WithoutADisclosureStartsTheConversation(t *testing.T) {
+func TestBegin_StartsTheConversationIfThereIsNoDisclosure(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}})
@@ -373,7 +373,7 @@ func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	case e["content_index"] != 0.0:
 		t.Errorf(`e["content_index"] = %v, want 0.0`, e["content_index"])
 	}
-	answer := l.wait(agent.Utterance, 4) // one of the four utterances is the person's
+	answer := l.wait(agent.Utterance, 4) // the last utterance can be the person's instead of the model's answer
 	if answer.Role == agent.RolePerson {
 		answer = l.all(agent.Utterance)[2]
 	}

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The model ends a session after an hour, so the session must be replaced before that, any number
-// of times. A replacement must not count as a lost connection.
+// The model ends a session after an hour, so the session must replace itself earlier, as often as
+// necessary. A replacement must not count as a lost connection.
 func TestSession_IsReplacedBeforeTheModelEndsIt(t *testing.T) {
 	t.Parallel()
 	if renewAfter >= time.Hour {

@@ -15,13 +15,13 @@ import (
 const (
 	// reconnectTimeout limits the attempt to reconnect during a call. There is only one attempt.
 	reconnectTimeout = 5 * time.Second
-	// lateEventTimeout is how long, after Close, the session waits until an event is read.
+	// lateEventTimeout is the longest time that emitEvent waits after Close until the event is read.
 	lateEventTimeout = 100 * time.Millisecond
 	// renewAfter is the age at which a session is replaced by another one, because the model ends a
 	// session after 60 minutes.
 	renewAfter = 58 * time.Minute
 	// maxToolCalls is the maximum number of tool calls during one phone call. After maxFailures
-	// consecutive failed responses, the session fails.
+	// consecutive failed responses of the model, the session ends with an error.
 	maxToolCalls, maxFailures = 100, 2
 	// maxWords is the maximum size of the arguments of a tool call, and of a transcript, in bytes.
 	// maxHistory is the maximum size of the history that a new session receives, in bytes.
@@ -38,8 +38,8 @@ var (
 )
 
 // response is a response that the session requests. fromSay is true if Say requested its text.
-// dropIfRefused is true if the request must not be repeated when the model refuses it because
-// another response is active.
+// dropIfRefused is true if the session must not repeat a request that the model refused because
+// another response was active.
 type response struct {
 	settings                             *responseSettings
 	isDisclosure, fromSay, dropIfRefused bool
@@ -65,25 +65,26 @@ type session struct {
 	ended   bool
 	started bool
 	opened  bool // the model may respond to the person: the disclosure was spoken or is not needed
-	// responseActive is true while a response is requested or being created. requested is the last
-	// requested response, until its end or refusal. requestedID is the id of its request.
+	// responseActive is true from the request or the creation of a response until its end. requested
+	// is the last requested response. It is nil after the response has ended or was refused.
+	// requestedID is the id of the request.
 	responseActive  bool
 	requested       *response
 	requestedID     string
 	queuedResponses []response
-	// keptResponseID is the id of the active response if the person must not interrupt it, else "".
-	// keptFromSay is true if Say requested this response. returnsIDs is true if the server returns
-	// request ids in the metadata.
+	// keptResponseID is the id of the active response if the person must not interrupt it, and
+	// otherwise empty. keptFromSay is true if Say requested this response. returnsIDs is true if the
+	// server returns request ids in the metadata of responses.
 	keptResponseID   string
 	keptFromSay      bool
 	returnsIDs       bool
 	disclosureActive bool   // the active response is the disclosure
 	disclosureItem   string // last item of the disclosure that contains audio
 	items            map[string]*item
-	calls            map[string]string // names of tool calls without a result, by id
-	names            map[string]string // names of incomplete tool calls, by item
+	calls            map[string]string // tool names by call id, for calls without a result
+	names            map[string]string // tool names by item, for incomplete tool calls
 	called           map[string]bool
-	partial          map[string]string // text of incomplete items, by item
+	partial          map[string]string // texts by item, for incomplete items
 	failed           int
 	counted          int
 	history          []agent.Turn
@@ -131,7 +132,7 @@ func (s *session) input() audioInput {
 	}
 	if !s.opened {
 		// The model must not create a response before the disclosure. With an idle timeout, it would
-		// create one.
+		// create a response after a silence of the person.
 		in.TurnDetection.IdleTimeoutMS = nil
 	}
 	if s.transcription != "" {
@@ -322,7 +323,7 @@ func (s *session) emitEvent(e agent.Event) {
 }
 
 func send(sock *agent.Socket, e clientEvent) {
-	if message, err := json.Marshal(e); err == nil && sock != nil { // cannot fail: strings and numbers
+	if message, err := json.Marshal(e); err == nil && sock != nil { // cannot fail: e contains only strings and numbers
 		sock.Send(message)
 	}
 }

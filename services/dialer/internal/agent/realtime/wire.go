@@ -10,10 +10,10 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The following types are the events of the Realtime API (GA) that the session uses. It ignores
-// unknown fields.
+// The following types are the events of the Realtime API (GA) that the session uses. The session
+// ignores unknown fields of events.
 
-// Audio format and modality of a phone call.
+// The audio format and the modality of phone calls.
 const (
 	mulaw    = "audio/pcmu"
 	modality = "audio"

@@ -21,8 +21,8 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Network contains a new carrier and its far end. Each text field is a number. The field's name
-// describes how this number behaves.
+// Network contains a new carrier and its far end. Each string field is a phone number. The name of
+// the field describes how the phone with this number behaves.
 type Network struct {
 	// Carrier.Events returns the events that the carrier published. If the carrier has no event
 	// stream, it returns the events that were applied to calls.
@@ -30,24 +30,23 @@ type Network struct {
 	// StoresEvents is true if the carrier stores its events. The rules about event streams apply only
 	// to such a carrier.
 	StoresEvents bool
-	// Talks answers, talks and hangs up. Busy is busy. Rings rings after a short time, until the test
-	// ends. Slow neither rings nor answers. Stays answers and does not hang up.
+	// The phone Talks answers, talks and hangs up. Busy is always busy. Rings rings after a short
+	// time, and does not answer. Slow neither rings nor answers. Stays answers and does not hang up.
 	Talks, Busy, Rings, Slow, Stays string
 	// The far end refuses a call to Refuses before the phone rings.
 	Refuses string
-	// Silent rings, but the far end does not respond to the originate. SilentUndialed neither rings
-	// nor responds, so the carrier has no such call afterwards. It is empty if the carrier stores a
-	// call before the dial.
+	// The phone Silent rings, but the far end does not respond to Originate. SilentUndialed does not
+	// ring, and the far end does not respond either, so that the carrier has no such call afterwards.
+	// SilentUndialed is empty if the carrier stores a call before the dial.
 	Silent, SilentUndialed string
-	// Another returns the carrier as another dialer process uses it.
+	// Another returns a second carrier with the same far end, as in another dialer process.
 	Another func() carrier.EventStream
 	// Dials returns how often a phone of the far end rang or was busy for a call, as recorded by the
 	// far end.
 	Dials func(callID uuid.UUID) int
 	// Call places an inbound call.
 	Call func(from, to string) uuid.UUID
-	// Stop stops the carrier, and Start starts it again. If forgetful is true, the carrier has lost
-	// all its data.
+	// Stop stops the carrier. Start starts it again, without its stored data if forgetful is true.
 	Stop  func()
 	Start func(forgetful bool)
 }
@@ -89,7 +88,7 @@ const (
 	testTimeout = time.Minute
 	// longPoll is longer than any test.
 	longPoll = time.Hour
-	// originateTimeout ends an originate whose request does not reach the far end.
+	// originateTimeout ends a call of Originate whose request does not reach the far end.
 	originateTimeout = time.Second
 	// maxClockSkew is the permitted difference between the clocks of the carrier and the test.
 	maxClockSkew = 5 * time.Second

@@ -70,7 +70,7 @@ func eventsLongPoll(t T, n *Network) {
 		t.Errorf("Events returned after %v, want 300ms", got)
 	}
 	woken := make(chan int, 1)
-	go func() { // number of events, or 0 if Events fails
+	go func() { // woken receives the number of events, or 0 after an error
 		batch, err := n.Carrier.Events(t.Context(), r.place, longPoll)
 		if err != nil {
 			woken <- 0

@@ -164,7 +164,7 @@ func refusal(t T, n *Network) {
 		t.Errorf("Find = %v, want ErrUnknownCall", err)
 	}
 	r := read(t, n.Carrier)
-	// The end of this call, which was dialed later, arrives after all events of the refused call.
+	// The call to Busy is dialed later. Its end event arrives after all events of the refused call.
 	r.waitFor(dial(t, n, n.Busy).CallID, carrier.Ended)
 	if events := r.eventsOf(o.CallID); len(events) != 0 {
 		t.Errorf("events of a refused call = %v, want none", kinds(events))
@@ -238,7 +238,7 @@ func givenUp(t T, n *Network) {
 	}
 	checkRinging(t, n, d)
 	_, err = n.Carrier.Originate(t.Context(), o)
-	wantUnknownOutcome(t, err) // the second originate of a call must fail
+	wantUnknownOutcome(t, err) // the second Originate of the same call must return an error
 	checkDials(t, n, o.CallID, 1)
 }
 
@@ -274,8 +274,8 @@ func wantUnknownOutcome(t T, err error) {
 	}
 }
 
-// checkRinging checks that an originate without a response created exactly one call, and that
-// Hangup ends this call.
+// checkRinging checks that a call of Originate without a response created exactly one phone call,
+// and that Hangup ends this phone call.
 func checkRinging(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)
