@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// soon is the time within which a queued request must be due to wake the dialer. The dialer finds
+// The consumer wakes the dialer if a new request is due within the time soon. The dialer finds all
 // later requests itself, because it searches the queue every second.
 const soon = 2 * time.Second
 
@@ -78,7 +78,7 @@ type commitActions struct {
 	// wakeDialer is true if the dialer must be woken, because a request is due soon. wakeRelay is true
 	// if the relay must be woken, because the outbox has new events.
 	wakeDialer, wakeRelay bool
-	// overdue contains, for each overdue request and call of the batch, where the dialer found it.
+	// overdue contains the state of each overdue request and each overdue call in the batch.
 	overdue []dialqueue.Found
 }
 
@@ -94,8 +94,8 @@ func (c *Consumer) runCommitActions(actions commitActions) {
 	}
 }
 
-// ordersFrom returns the orders of the events, up to the first event that is not a new event
-// `requested`.
+// ordersFrom returns the call requests of the first events in the list. It stops at the first event
+// that is not `requested`, or that was published again because the request is overdue.
 func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
 		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() ||
@@ -139,8 +139,8 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
 }
 
-// applyOverdue applies an overdue order. This is an event `requested` that the service `calls`
-// publishes again, because the request has not ended in time.
+// applyOverdue applies an overdue order: an event `requested` that the service `calls` publishes
+// again, because the request has not ended in time.
 func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	endOnly := event.event.GetRequested().GetEndOnly()
 	found, err := c.store.EnqueueOverdue(ctx, tx, *event.order, event.event.GetOccurredAt().AsTime(), endOnly)

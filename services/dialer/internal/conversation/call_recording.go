@@ -89,8 +89,8 @@ func newPreRecording() *preRecording {
 	return &preRecording{person: make([]byte, 0, maxBytes), agent: make([]byte, 0, maxBytes)}
 }
 
-// Tick keeps or passes one frame of both sides. It allocates no memory, and drops audio that does
-// not fit.
+// Tick passes one frame of each side to the recording or, until the recording exists, stores it.
+// Tick allocates no memory, and drops frames that do not fit into the buffer.
 func (l *preRecording) Tick(person, agent []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,8 +28,8 @@ type fakeRecorder struct {
 	*recordings.Recorder
 	pool  *pgxpool.Pool
 	spool string
-	// hears returns how long the person has been connected. requested is the result of hears when the
-	// recording was requested, and started is its result when the recording existed.
+	// hears returns how long the person has been connected. requested is the value of hears at the
+	// time of the request for the recording. started is the value of hears when the recording existed.
 	hears              func() time.Duration
 	requested, started atomic.Int64
 	// slow is the delay between the request for a recording and its creation.

@@ -24,7 +24,7 @@ type Settings struct {
 	// Zone is the time zone of the person. If nil, it is UTC.
 	Zone *time.Location
 	// Disclosure is the text that the agent must speak first: the disclosure and the recording notice.
-	// It is empty if there is neither.
+	// It is empty if the agent must speak neither.
 	Disclosure string
 	// Noticed is called once, after the whole recording notice was sent. Objected is called once if
 	// the person objects to the recording, before the agent can speak again. Both must return quickly,
@@ -96,7 +96,7 @@ type Result struct {
 	// if the agent sent no audio.
 	FirstAudio time.Duration
 	// Unheard is the number of the person's frames that the agent did not receive. Trimmed is the
-	// number of silent frames that were dropped because the agent's audio was late. Unsaid is the
+	// number of silent frames of the agent that were dropped to shorten the queue. Unsaid is the
 	// length of the agent's audio that did not fit into the queue.
 	Unheard, Trimmed int64
 	Unsaid           time.Duration

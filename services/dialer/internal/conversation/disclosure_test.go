@@ -14,7 +14,7 @@ import (
 const (
 	disclosureWords = "Hello, this is an AI. We record."
 	greetingWords   = "Good day Ms Smith."
-	// firstFrame is the time at which the stream takes the first frame of the conversation.
+	// firstFrame is the time from the start of the conversation to its first frame.
 	firstFrame = 20 * time.Millisecond
 )
 
@@ -112,7 +112,7 @@ func TestTranscript_ExcludesFramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name         string
-		from, to     time.Duration // period in which no frame is sent
+		from, to     time.Duration // no frame is sent in this period
 		want         []string
 		started, cut time.Duration
 	}{

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// A call that is about to end normally waits for the agent's TurnDone. Without TurnDone, it ends
-	// when the queue of audio has been empty for closeDelay. The longer sentenceDelay applies while
-	// the conversation waits for a requested sentence.
+	// A call in the state closing ends when the agent has sent TurnDone and its audio was played. If
+	// no TurnDone arrives, the call ends when the audio queue has been empty for closeDelay, or for
+	// sentenceDelay while the conversation waits for a requested sentence.
 	closeDelay, sentenceDelay = 1500 * time.Millisecond, 5 * time.Second
 	// closeTimeout is the longest time between the decision to end a call and its end. After that, the
 	// call ends even if audio is still queued.
@@ -24,11 +24,10 @@ const (
 	// and only before the person has had beepTurns turns. A later beep can have other causes.
 	beepPeriod, beepTurns = 45 * time.Second, 3
 	// lastSentenceTimeout limits the wait for the transcripts of the person's last sentences after the
-	// call has ended. Even if no sentence was detected, the conversation waits if the person hung up
-	// and was loud within recentSpeech before that.
+	// call has ended. If the person hangs up and was loud within recentSpeech before the hang-up, the
+	// conversation waits even if no sentence was detected.
 	lastSentenceTimeout, recentSpeech = 2 * time.Second, 3 * time.Second
-	// minLoudFrames is the number of loud frames (300 ms in total) from which on a person is assumed
-	// to have spoken.
+	// minLoudFrames is the minimum number of loud frames of a person who has spoken, 300 ms in total.
 	minLoudFrames = 15
 )
 
@@ -149,7 +148,7 @@ func (c *Conversation) reportTurns() {
 }
 
 // awaitTranscript stores that the transcript of an utterance is missing. It ignores an utterance
-// without an item, because its transcript could not be recognised.
+// without an item, because a transcript could not be assigned to this utterance.
 func (c *Conversation) awaitTranscript(item string) {
 	if item != "" && len(c.untranscribedItems) < maxItems {
 		c.untranscribedItems[item] = true
@@ -319,8 +318,8 @@ func (c *Conversation) end(cause callstate.Cause) {
 	}
 }
 
-// applyLimits carries out every limit whose time has been reached. It returns the time until the
-// next limit.
+// applyLimits executes the action of every limit that has been reached, for example the end of the
+// call. It returns the time until the next limit.
 func (c *Conversation) applyLimits(now time.Time) time.Duration {
 	if c.over {
 		return 0

@@ -169,7 +169,7 @@ func TestRun_EndsTheCallAfterSilence(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *conversationTest) {
 		k.speak("a", 5*time.Second)
-		k.pass(9 * time.Second) // 4 s after the agent's last word, which ends at 5 s
+		k.pass(9 * time.Second) // now at 9 s; the agent's audio ended at 5 s
 		k.hear(time.Second)
 		k.pass(9 * time.Second)
 		if k.isOver() {
@@ -239,7 +239,7 @@ func TestEndCall_LimitsTheWaitForQueuedAudio(t *testing.T) {
 	})
 }
 
-func TestRun_EndsTheCallAfterAFailedEvent(t *testing.T) {
+func TestRun_EndsTheCallAfterAnAgentFailure(t *testing.T) {
 	t.Parallel()
 	t.Run("Failed ends the call immediately", func(t *testing.T) {
 		t.Parallel()

@@ -29,8 +29,8 @@ type Recorder interface {
 }
 
 const (
-	// If maxSkew of the person's frames wait for the recorder, only the newest skewTarget of them are
-	// kept. So both sides of the recording stay synchronous.
+	// At most maxSkew of the person's frames wait for the recorder. If another frame arrives, all but
+	// the newest skewTarget frames are dropped, so that both sides of the recording stay synchronous.
 	maxSkew, skewTarget = 10, 3
 )
 

@@ -9,9 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// At any time of the call, the outcome opted_out must be an opt-out, even without the tool opt_out.
-// The callback must run exactly once, with the person's last words. RefusesFurtherCalls does not
-// match these words.
+// The outcome opted_out must be an opt-out at any time of the call, even if the agent does not call
+// the tool opt_out. The callback OptedOut must run exactly once, with the person's last words.
 func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "No, thank you, that is enough."

@@ -34,8 +34,8 @@ type piece struct {
 
 func (p *piece) unplayedBytes() int { return p.total - p.played }
 
-// share is the part of a frame that came from one piece. began and last are the times of the piece
-// as they were before that frame.
+// share is the part of a frame that came from one piece. began and last are the values of
+// piece.began and piece.last before that frame.
 type share struct {
 	piece       *piece
 	bytes       int
@@ -50,7 +50,7 @@ func (p *piece) setPlayTimes(now time.Time) {
 	p.last = now
 }
 
-// readFrame moves audio of the piece to dst. It allocates no memory.
+// readFrame copies the next audio of the piece to dst. It allocates no memory.
 func (p *piece) readFrame(dst []byte) (n int) {
 	for n < len(dst) && p.chunk < len(p.chunks) {
 		copied := copy(dst[n:], p.chunks[p.chunk][p.offset:])
@@ -76,11 +76,11 @@ type playout struct {
 	waitedTicks int // number of ticks for which the incomplete frame has waited so far
 	now         time.Time
 	// frameShares contains the shares of the last frame. unsentShares contains the shares of frames
-	// that were not sent, until they are subtracted in the transcript.
+	// that were not sent, until subtractUnsent subtracts them from the transcript.
 	frameShares, unsentShares []share
 	ratchet                   ratchet
 	// dropped is the number of bytes that did not fit into the queue. trimmed is the number of silent
-	// frames that were dropped because the agent's audio was late.
+	// frames that were dropped to shorten the queue (see ratchet).
 	dropped, trimmed int64
 }
 
@@ -258,8 +258,8 @@ func (q *playout) removePlayed() (played []string) {
 // in real time. From then on, the queue always contains as much audio as the burst. Silent frames
 // are then dropped until the queue contains at most one frame.
 //
-// ratchet observes the last four slots of half a second. A model sends audio faster than real time.
-// Its frames are never dropped.
+// ratchet observes the last four slots of half a second. If a model sends audio faster than real
+// time, no frames are dropped.
 type ratchet struct {
 	arrived int // bytes that arrived in the current slot
 	slots   [slots]int

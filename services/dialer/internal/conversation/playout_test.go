@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The frames must contain the bytes of the pieces, in order. Silence may follow only at the end of
-// an item.
+// The frames must contain the bytes of the pieces, in the order of the pieces. Silence may follow
+// only at the end of an item.
 func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -95,9 +95,9 @@ type discard struct{}
 
 func (discard) Tick(_, _ []byte) {}
 
-// newLateQueue returns a queue after the given number of seconds. At the start it contains
-// initialSilence. audioAt returns the audio that arrives at each tick. queued is the length of the
-// queue at the end.
+// newLateQueue plays a queue for the given number of seconds. The queue first contains silence of
+// the length initialSilence. At each tick, audioAt returns the audio that arrives. queued is the
+// length of the audio that is left in the queue.
 func newLateQueue(
 	t *testing.T,
 	initialSilence time.Duration,

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// agentTimeout is how long a call may be answered before the agent's session is open.
+	// agentTimeout is the longest time after the answer until the agent's session must be open.
 	agentTimeout = 3 * time.Second
 	// openTimeout is the time limit for opening the agent's session. The opening starts when the
 	// phone rings.
@@ -110,7 +110,7 @@ func (t *sipCall) Answer(answer []byte, callbacks sipcarrier.ConversationCallbac
 
 func (t *sipCall) Begin(callbacks sipcarrier.ConversationCallbacks) {
 	t.callbacks.Store(&callbacks)
-	t.openSession() // in case the phone did not ring before the answer
+	t.openSession() // has an effect only if the phone did not ring before the answer
 	if t.begun.CompareAndSwap(false, true) {
 		go t.runConversation(callbacks)
 	}

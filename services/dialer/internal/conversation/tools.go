@@ -252,8 +252,8 @@ func (c *Conversation) applyVoicemailPolicy(now time.Time) (handled bool) {
 }
 
 // onBeep handles a beep. If the agent waits for a beep, it now leaves its message. Otherwise a beep
-// early in the call counts as an answering machine. If the policy is to continue, the beep has no
-// effect.
+// early in the call counts as the beep of an answering machine. If the policy is to continue, the
+// beep has no effect.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	machine := !c.messageWaitStart.IsZero() || c.hint || c.isEarly(now)

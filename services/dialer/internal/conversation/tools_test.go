@@ -363,8 +363,8 @@ func TestVoicemail_ContinuePolicyContinuesTheConversation(t *testing.T) {
 	})
 }
 
-// The refusal must contain the agent's list, and the call must wait for another outcome, but not
-// without limit.
+// The refusal must contain the agent's list of outcomes. The call must wait a limited time for a
+// second end_call.
 func TestEndCall_RefusesAnUnlistedOutcome(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{Outcomes: []string{"sold", "not_sold"}}

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// maxWords is the maximum length of a transcript's text, and maxTurn that of one turn, in bytes.
-	// maxTurns is the maximum number of turns. Text beyond a limit is dropped.
+	// maxWords is the maximum length of all text of a transcript, and maxTurn the maximum length of
+	// the text of one turn, both in bytes. maxTurns is the maximum number of turns. Text beyond a
+	// limit is dropped.
 	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
 	// maxItems is the maximum number of items whose played audio is counted.
 	maxItems = 2048

@@ -9,7 +9,7 @@
 // request (Reconciler).
 //
 // The guarantee requires that the old primary accepts no more writes before a standby is promoted.
-// Otherwise there would be two dial queues, and requests of both would be dialed.
+// Otherwise there would be two dial queues, and the requests in both queues would be dialed.
 package dbfailover
 
 import (

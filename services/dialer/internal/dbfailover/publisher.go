@@ -130,9 +130,9 @@ func (p *Publisher) Withdraw(i store.Intent) {
 	})
 }
 
-// produce passes a record to the client, which sends the records of concurrent dials together. The
-// record is not canceled with its dial. After a cancellation, it would not be known whether the
-// topic contains the record.
+// produce passes a record to the client, which sends the records of concurrent dials together. If a
+// dial is canceled, its record is sent anyway. After a cancellation, it would not be known whether
+// the topic contains the record.
 func (p *Publisher) produce(record *kgo.Record, answered func(error)) {
 	p.mu.Lock()
 	p.unacknowledged++

@@ -66,7 +66,8 @@ type Reconciler struct {
 	// usedServer is the database server that was last passed to UseServer, or "" before the first
 	// check.
 	usedServer string
-	// announcedServer is the last database server before whose reconciliation onChange was called.
+	// announcedServer is the last database server for which onChange was called before the
+	// reconciliation.
 	announcedServer string
 	// onChange is called before and after another database server is reconciled.
 	onChange func()
@@ -113,10 +114,10 @@ func (r *Reconciler) Ready() error {
 	return r.publisher.Ready()
 }
 
-// OnChange sets a function that stores data again which another database server can lack. The
-// function is called before this process reconciles the server, because the reconciliation reads
-// which calls are live. It is called again after the reconciliation, before requests are dialed.
-// OnChange must be called before Run.
+// OnChange sets a function that stores data that a new database server can lack. The function is
+// called before this process reconciles the server, because the reconciliation reads which calls
+// are live. It is called again after the reconciliation, before requests are dialed. OnChange must
+// be called before Run.
 func (r *Reconciler) OnChange(f func()) { r.onChange = f }
 
 // MayDial reports whether requests may be claimed.
@@ -177,7 +178,7 @@ func (r *Reconciler) checkServer(ctx context.Context) error {
 	state, err := r.store.ServerState(looking)
 	cancel()
 	if err != nil {
-		return err // dials continue: if the database fails, their statements fail too
+		return err // dialing is not stopped here: if the database fails, each dial fails too
 	}
 	if state.Server != state.Reconciled {
 		r.stopDialing(ctx, state)
@@ -217,8 +218,8 @@ func (r *Reconciler) stopDialing(ctx context.Context, state store.ServerState) {
 	}
 }
 
-// positions contains the end offsets of the topic. state.Now is the database's time after they were
-// read.
+// positions contains the end offsets of the topic. state.Now is the database's time after the
+// offsets were read.
 type positions struct {
 	state  store.ServerState
 	bounds kafka.Bounds
@@ -258,8 +259,8 @@ func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerSta
 	return err
 }
 
-// reconcileServer reconciles a database server. It reads the end offsets of the topic after state.
-// So every intent whose fence was committed on an earlier server is before these offsets.
+// reconcileServer reconciles a database server. The end offsets of the topic are read later than
+// state. So every intent whose fence was committed on an earlier server is before these offsets.
 func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -270,7 +271,7 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 		return err
 	}
 	found := newIntentLog()
-	// A topic without a reconciled database server is stored only if an operator has run `dialer
+	// The database contains a topic id without a reconciled server only if an operator has run `dialer
 	// accept-intents`.
 	found.skipUndecodable = state.Reconciled == "" && state.TopicID != uuid.Nil
 	if err := r.readIntents(ctx, from, bounds.End, found); err != nil {
@@ -332,8 +333,8 @@ func (r *Reconciler) startOffsets(
 type intentLog struct {
 	intents   map[uuid.UUID][]store.Intent
 	withdrawn map[uuid.UUID]bool
-	// withdrawnOf contains the calls in withdrawn by their request. The intent of such a call can
-	// be older than the records that were read.
+	// withdrawnOf contains, for each request, its calls in withdrawn. The intent of such a call can be
+	// older than the records that were read.
 	withdrawnOf map[uuid.UUID][]uuid.UUID
 	// skipUndecodable is true if an operator has run `dialer accept-intents`. Records that cannot
 	// be decoded are then skipped.

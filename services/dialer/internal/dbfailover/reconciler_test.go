@@ -60,8 +60,8 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// newReconciler returns a reconciler that does not wait for the other dialers. Instead of the wait,
-// it calls the function meanwhile, unless meanwhile is nil.
+// newReconciler returns a reconciler that calls the function meanwhile instead of waiting for the
+// other dialers. If meanwhile is nil, the reconciler does not wait at all.
 func (w *fixture) newReconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.waitForDialers = func(context.Context) error {
@@ -185,7 +185,8 @@ func (w *fixture) publishAfterAnotherFence(i store.Intent) {
 	w.insertFence(earlier)
 }
 
-// The erasure must wait for the reconciliation.
+// erase tries to erase the person of the intent's request. The erasure must wait for the
+// reconciliation.
 func (w *fixture) erase(i store.Intent) {
 	w.Helper()
 	err := pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
@@ -251,8 +252,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		before func(w *fixture, i store.Intent)
 		// meanwhile runs while the reconciler waits for the other dialers.
 		meanwhile func(w *fixture, i store.Intent)
-		// stale adds a second intent of the request, which another process publishes. This process
-		// withdraws it while the reconciler waits.
+		// stale adds a second intent of the request, which another process publishes. The other process
+		// withdraws this intent while the reconciler waits.
 		stale bool
 		want  outcome
 	}{
@@ -499,7 +500,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	}
 }
 
-// Two dialers have read the same open intents. Only the first one may settle them.
+// Two dialers have read the same open intents. Only the first dialer may settle them.
 func TestSettleIntents_OnlyTheFirstOfTwoDialersSettlesThem(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -598,8 +599,8 @@ func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	}
 }
 
-// A lost call is not inserted again if another call to the number is live. Its end must be
-// published anyway.
+// A lost call is not inserted again if the number has another live call. The end of the lost call
+// must be published anyway.
 func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -762,8 +763,8 @@ func TestReconcile_RequestsAreClaimedOnlyAfterReconciliation(t *testing.T) {
 	}
 }
 
-// The function must be called before the reconciliation, because the reconciliation reads the legs
-// of live calls, which the function stores.
+// The function of OnChange stores the legs of live calls. The reconciliation reads these legs, so
+// the function must be called before it.
 func TestOnChange_IsCalledBeforeAndAfterAReconciliation(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -803,7 +804,8 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 				if _, err := admin.DeleteTopics(w.Context(), kafka.DialIntents.Name); err != nil {
 					return err
 				}
-				// This needs another client, because the publisher's client has cached the deleted topic.
+				// The topic is created by another client, because the publisher's client has cached the deleted
+				// topic.
 				client, err := kafka.NewClient(w.cfg, "test", nil)
 				if err != nil {
 					return err
@@ -835,7 +837,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := w.newReconciler(nil)
-			testkit.NoError(t, func() error { // until the client uses the new topic
+			testkit.NoError(t, func() error { // repeated until the client uses the new topic
 				if err := r.checkServer(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
 					return fmt.Errorf("check = %w, want ErrConfirmationNeeded", err)
 				}
@@ -1010,8 +1012,8 @@ func TestAdvance_KeepsThePositionForAClaimMadeDuringTheRead(t *testing.T) {
 	}
 }
 
-// A trunk can still refuse a call with a fence. The intent for the next trunk is then published
-// before its fence commits.
+// A trunk can still refuse a call whose fence is committed. The intent for the next trunk is then
+// published before the fence for that trunk commits.
 func TestAdvance_KeepsThePositionWhileTheNextTrunkCanGetAFence(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
