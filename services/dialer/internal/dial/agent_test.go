@@ -24,7 +24,7 @@ func TestRun_RequestOfAnUnknownAgentIsRetriedAndThenBlocked(t *testing.T) {
 		looks     int
 		wantState dialqueue.State
 		wantLooks int
-		wantWait  time.Duration // minimum value of Wait
+		wantWait  time.Duration // minimum time until the next attempt
 		wantCode  string
 	}{
 		{

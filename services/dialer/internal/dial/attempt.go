@@ -75,7 +75,8 @@ func (d *Dialer) runAttempt(stopCtx context.Context, r dialqueue.Request, inputs
 	case err != nil:
 		slog.WarnContext(ctx, "dial attempt ended with an error",
 			"call_request_id", r.CallRequestID, "result", result, "error", err)
-	// These results are not logged, because such a request is tried again after a short time.
+	// Attempts with these results are not logged, because the request is tried again after a short
+	// time.
 	case result != "put_back" && result != "lost":
 		slog.InfoContext(ctx, "dial attempt ended", "call_request_id", r.CallRequestID, "result", result)
 	}
@@ -112,7 +113,7 @@ func (d *Dialer) endBeforeGates(ctx, stopCtx context.Context, r dialqueue.Reques
 	if stopCtx.Err() != nil {
 		return "put_back", d.store.PutBack(ctx, r, 0, 0)
 	}
-	if !d.store.Modes().Include(*inputs.Workspace) { // Due already leaves out such workspaces
+	if !d.store.Modes().Include(*inputs.Workspace) { // store.Due already omits workspaces of other modes
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	if d.limits.Refuse != nil {
@@ -135,7 +136,8 @@ func (d *Dialer) dialRequest(
 		return "put_back", d.store.PutBack(ctx, r, min(wait, maxAgentDelay), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r, inputs.Workspace)
-	// The result of the gates counts from the time at which the workspace and the agent were read.
+	// The result of the gates is valid for 2 s from the time at which the workspace and the agent were
+	// read.
 	answer = answer.Since(inputs.at)
 	if err != nil {
 		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r, gateRetryDelay, 0))
@@ -164,7 +166,7 @@ func (d *Dialer) dialRequest(
 		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
 	}
 	release, ok := d.carrier.reserveCall()
-	if !ok { // reserve before the fence is committed: after the commit, a failure would end the request
+	if !ok { // reserved before the commit of the fence, because a later failure would end the request
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	defer release()
@@ -330,9 +332,9 @@ func (d *Dialer) endAttempt(
 	return string(state), ignoreLost(d.retryWrite(ctx, void))
 }
 
-// releaseRequest queues the request again. The operator must repair the cause of a refusal, or this
-// process may not dial any more. The call of the attempt becomes void: no phone rang, and no event
-// contained the call.
+// releaseRequest queues the request again, because the operator must repair the cause of a refusal,
+// or because this process may not dial any more. The call of the attempt becomes void: no phone
+// rang, and no event contained the call.
 func (d *Dialer) releaseRequest(
 	ctx context.Context,
 	f fencedCall,
@@ -376,9 +378,9 @@ func (d *Dialer) changeCall(ctx context.Context, callID uuid.UUID, changeState f
 	return d.retryWrite(ctx, func() error { return d.changes.write(callChange{callID, changeState}) })
 }
 
-// repeatChecks repeats the dial-time check and the check of the request until both succeed, one
-// refuses, or the timeout ends. If refusal is not nil, the caller must not dial and must end the
-// request in the returned state.
+// repeatChecks repeats the dial-time check and the check of the request until both checks succeed,
+// one check refuses the request, or the timeout ends. If refusal is not nil, the caller must not
+// dial and must end the request in the returned state.
 func (d *Dialer) repeatChecks(
 	ctx context.Context,
 	r dialqueue.Request,
@@ -420,9 +422,8 @@ func sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// withinTimeout reports whether a call with a committed fence may continue to wait. It may wait for
-// timeout since start. While the process stops, it may also wait at most stopTimeout since the stop
-// began.
+// withinTimeout reports whether a call with a committed fence may continue to wait. The wait ends
+// timeout after start, and at the latest stopTimeout after the process began to stop.
 func (d *Dialer) withinTimeout(start time.Time, timeout time.Duration) bool {
 	stoppedAt := d.stoppedAt.Load()
 	return time.Since(start) < timeout && (stoppedAt == nil || time.Since(*stoppedAt) < stopTimeout)
@@ -447,8 +448,8 @@ func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation
 	return generation, owned, err
 }
 
-// isFenceCommitted reports whether a fence was committed. The database has not acknowledged the
-// commit. If the fence is not committed, isFenceCommitted ends the claim and withdraws the intent.
+// isFenceCommitted reports whether the fence was committed, after the response to the commit was
+// lost. If the fence is not committed, isFenceCommitted ends the claim and withdraws the intent.
 func (d *Dialer) isFenceCommitted(ctx context.Context, r dialqueue.Request, o carrier.Originate) bool {
 	// If the commit is still running, PutBack waits for it.
 	err := d.retryWrite(ctx, func() error { return d.store.PutBack(ctx, r, retryDelay, 0) })

@@ -60,9 +60,9 @@ func (t *circuitCarrier) updateMetrics() {
 	}
 }
 
-// permittedCalls returns how many calls the circuit permits now, at most maxCalls. If it permits
-// none, wait is the time until the next try. Before the first test call, permittedCalls checks that
-// the carrier is ready.
+// permittedCalls returns how many calls the circuit permits now, at most maxCalls. If the circuit
+// permits no call, wait is the time until the next try. Before the first test call, permittedCalls
+// checks that the carrier is ready.
 func (t *circuitCarrier) permittedCalls(ctx context.Context, maxCalls int) (calls int, wait time.Duration) {
 	if t.breaker == nil {
 		return maxCalls, 0

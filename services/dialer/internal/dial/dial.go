@@ -66,14 +66,15 @@ type Limits struct {
 	From func(ctx context.Context, agentNumber string, excludedTrunks []string) (number, trunk string, err error)
 	// Agents contains the circuit breakers of the addresses of AI agents. It can be nil.
 	Agents *agent.Circuits
-	// MayDial reports whether this process may claim requests. If MayDial is nil, it always may.
+	// MayDial reports whether this process may claim requests. If MayDial is nil, the process may
+	// always claim requests.
 	MayDial func() bool
 	// Reconciled reports whether the database is reconciled with the published intents. While it
 	// returns false, the dialer sends no INVITE. If Reconciled is nil, INVITE requests are always
 	// permitted.
 	Reconciled func() bool
-	// Refuse is the reason with which all claimed requests fail that are not blocked. It is set if no
-	// carrier is configured for these requests. If Refuse is nil, the requests are dialed.
+	// Refuse is set if no carrier is configured for the claimed requests. All claimed requests that
+	// are not blocked then fail with this reason. If Refuse is nil, the requests are dialed.
 	Refuse *dialqueue.Refusal
 	// Pauses contains the pauses of dialing. If Pauses is nil, dialing is never paused.
 	Pauses *dialqueue.PauseMonitor
@@ -97,7 +98,7 @@ type Dialer struct {
 	stoppedAt     atomic.Pointer[time.Time] // nil until the process begins to stop
 	unusedTokens  unusedTokens
 	queue         queue
-	capacityPause time.Duration // last pause during which requests waited for capacity
+	capacityPause time.Duration // length of the last pause in which requests waited for capacity
 	dials         *prometheus.CounterVec
 	lag           *prometheus.HistogramVec
 }
@@ -159,7 +160,7 @@ func (d *Dialer) latenessObserver(r dialqueue.Request) prometheus.Observer {
 	return d.lag.WithLabelValues(notHeld)
 }
 
-// Wake causes a search of the queue. Callers call it when a request can have become due, or when
+// Wake makes Run search the queue. Callers call it when a request can have become due, or when
 // capacity can have become free. Wake never blocks.
 func (d *Dialer) Wake() {
 	select {
@@ -300,8 +301,8 @@ func (d *Dialer) nextWindow(ctx context.Context) (window []uuid.UUID, wait time.
 	return window, wait, nil
 }
 
-// pauseAfter returns how long the dialer waits before the next claim. It waits only if the claim
-// left due requests because no capacity or no token was free.
+// pauseAfter returns how long the dialer waits before the next claim. It waits only if due requests
+// are still queued because no capacity or no token was free.
 func (d *Dialer) pauseAfter(claimed store.Claimed) time.Duration {
 	switch {
 	case len(claimed.Requests) > 0 || !claimed.Left || !d.queue.allFull():

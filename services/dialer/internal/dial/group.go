@@ -76,8 +76,9 @@ type callChange struct {
 	decide func(*callstate.Call)
 }
 
-// changeCalls stores all changes in one transaction. If the database rejects it, each change is
-// stored in its own transaction, so that one invalid change does not prevent the others.
+// changeCalls stores all changes in one transaction. If the database rejects the transaction, each
+// change is stored in its own transaction, so that one invalid change does not prevent the other
+// changes.
 func (d *Dialer) changeCalls(ctx context.Context, changes []callChange) []error {
 	ids := make([]uuid.UUID, len(changes))
 	for i, c := range changes {

@@ -31,7 +31,7 @@ func TestPause_RequestWithoutARingingPhoneIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		// during is the first call of Originate. It runs after dialing was paused.
+		// during is called by the first Originate, after dialing was paused.
 		during func(carrier.Originate) error
 	}{
 		{name: "before the first INVITE", during: func(o carrier.Originate) error {
@@ -77,8 +77,8 @@ func TestPause_RequestWithoutARingingPhoneIsQueuedAgain(t *testing.T) {
 	}
 }
 
-// A trunk is paused during an attempt, before a phone rings, and no other trunk can carry the call.
-// The request must be queued again.
+// A trunk is paused during an attempt, before a phone rings, and there is no other trunk for the
+// call. The request must be queued again.
 func TestPause_RequestAtAPausedTrunkIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	paused := func(carrier.Originate) error { return fmt.Errorf("originate: %w", carrier.ErrTrunkPaused) }
@@ -137,7 +137,7 @@ func trimCauses(calls []string) (statuses []string) {
 	return statuses
 }
 
-// The first trunk refused the call. Dialing is paused while the second trunk processes it.
+// The first trunk refused the call. Dialing is paused while the second trunk processes the call.
 func TestPause_RequestAtTheSecondTrunkIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

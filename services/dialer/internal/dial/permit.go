@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/peers"
 )
 
-// permitTimeout limits a dial-time check that must succeed before an INVITE is sent. Every call of
-// Originate must end within 10 s.
+// permitTimeout limits the dial-time check before an INVITE. It is shorter than 10 s, the limit of
+// each call of Originate.
 const permitTimeout = 4 * time.Second
 
 // invitePermit decides before each INVITE of a call whether the INVITE may be sent. It is safe for

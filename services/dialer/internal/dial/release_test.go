@@ -10,7 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// operatorFault is the refusal of a trunk that rejects the operator's credentials.
+// operatorFault returns an Originate function that fails because the trunk rejects the operator's
+// credentials.
 func operatorFault(by string) func(carrier.Originate) error {
 	return func(carrier.Originate) error {
 		return &carrier.Refused{
@@ -94,8 +95,8 @@ func TestRefused_RequestIsQueuedAgainAfterAnOperatorFault(t *testing.T) {
 	}
 }
 
-// The attempts are counted only for a workspace's own model. If the operator's model cannot be
-// reached, the request must stay in the queue.
+// The limit of five attempts applies only to a workspace's own model. If the operator's model
+// cannot be reached, the request must stay in the queue.
 func TestRefused_RequestEndsAfterFiveFailuresOfAWorkspacesModel(t *testing.T) {
 	t.Parallel()
 	unreachable := func(carrier.Originate) error {

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// handleRefusal tries another trunk if one can carry the call. Otherwise it ends the call. If the
+// handleRefusal tries another trunk for the call. If there is none, it ends the call. If the
 // operator must repair the cause of the refusal or has paused the trunk, it queues the request
 // again instead.
 func (d *Dialer) handleRefusal(

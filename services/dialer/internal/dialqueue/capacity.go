@@ -48,8 +48,8 @@ type WorkspaceDemand struct {
 // Allocation is the result of Allocate: how many requests each workspace may start.
 type Allocation struct {
 	// Shares is the number of requests that each workspace may start. NoCapacity is true for a
-	// workspace that has more due requests although a worker is free. OwnLimit is true if the
-	// workspace's own limit is the reason.
+	// workspace that must leave due requests in the queue although a worker is free. OwnLimit is true
+	// if the reason is the workspace's own limit.
 	Shares               []int
 	NoCapacity, OwnLimit []bool
 	// Last is the highest index of a workspace that may start a request, or -1.
@@ -170,8 +170,9 @@ type Bucket struct {
 	Tokens float64
 }
 
-// NewBucket returns a bucket. The bucket contained the given number of tokens, and has been filled
-// for the elapsed time since then. If tokens is nil, the bucket was never used and is full.
+// NewBucket returns a bucket. tokens is the number of tokens that the bucket contained before the
+// time elapsed. Since then, the bucket has been filled at the rate. If tokens is nil, the bucket
+// was never used and is full.
 func NewBucket(rate float64, tokens *float64, elapsed time.Duration) Bucket {
 	b := Bucket{Rate: rate}
 	b.Tokens = b.capacity()

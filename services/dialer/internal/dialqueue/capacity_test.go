@@ -253,7 +253,7 @@ func TestAllocate_NeverExceedsALimit(t *testing.T) {
 	})
 }
 
-func TestBucket_FillsOverTimeAndTakesTokensBack(t *testing.T) {
+func TestBucket_FillsOverTimeAndAcceptsReturnedTokens(t *testing.T) {
 	t.Parallel()
 	tokens := func(n float64) *float64 { return &n }
 	tests := []struct {

@@ -71,8 +71,8 @@ func (c *Candidates) Len() int { return len(c.order) }
 
 // RecordClaim applies the result of a claim that searched the workspaces in window. The workspaces
 // up to the index lastServed move to the end of the order. If lastServed is -1, all workspaces in
-// window move. drainedWorkspaces contains the workspaces that have no more due requests. The value
-// is the time until their next request is due, or 0 if that time is not known.
+// window move. drainedWorkspaces contains the workspaces that have no more due requests, with the
+// time until their next request is due. The time is 0 if it is not known.
 func (c *Candidates) RecordClaim(
 	window []uuid.UUID, lastServed int, drainedWorkspaces map[uuid.UUID]time.Duration, now time.Time,
 ) {

@@ -82,8 +82,8 @@ func (m *PauseMonitor) MayUse(ctx context.Context, trunkID uuid.UUID) bool {
 	return m.active(ctx, PauseScope{PauseTrunk, trunkID})
 }
 
-// Delayed reports whether a pause delayed a request that was due at dueAt. It knows the pauses of
-// the last day.
+// Delayed reports whether a pause delayed a request that was due at dueAt. It considers only the
+// pauses of the last day.
 func (m *PauseMonitor) Delayed(workspaceID, agentID uuid.UUID, dueAt time.Time) bool {
 	if m == nil {
 		return false

@@ -54,8 +54,8 @@ type Request struct {
 	TookToken bool `db:"-"`
 }
 
-// EndUnknown returns the refusal of a request that ended without a call for a reason that was not
-// stored.
+// EndUnknown returns the refusal of a request that ended without a call, if the database does not
+// contain the reason.
 func EndUnknown() Refusal {
 	return Refusal{
 		Code:   "dial_state_unknown",
@@ -63,8 +63,8 @@ func EndUnknown() Refusal {
 	}
 }
 
-// Found states where the dialer found a request or a call that the service `calls` published again,
-// because it is overdue.
+// Found is the state in which the dialer found an overdue request or call, which the service
+// `calls` has published again.
 type Found string
 
 // Waiting means that the request is in the queue, that the request or the call is in progress, or

@@ -54,7 +54,8 @@ type Inbound struct {
 	MaxCallSeconds   int32
 }
 
-// DefaultInbound returns the settings of a workspace without its own: inbound calls are free.
+// DefaultInbound returns the settings of a workspace that has no inbound settings. Its inbound
+// calls are free.
 func DefaultInbound() Inbound {
 	return Inbound{IncrementSeconds: 1, MaxConcurrent: DefaultInboundConcurrent, MaxCallSeconds: 3600}
 }
@@ -167,7 +168,7 @@ func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 		return Agent{}, errors.New("the agent event is newer than this build")
 	}
 	settings := agent.GetSettingsJson()
-	if !json.Valid(settings) { // events of early service versions contain no settings
+	if !json.Valid(settings) { // early versions of the service `calls` published no settings
 		settings = []byte("{}")
 	}
 	return Agent{

@@ -38,7 +38,7 @@ type processView struct {
 }
 
 // agentCircuitView is an address of AI agents whose circuit is open in one process, so that this
-// process sends no calls there.
+// process sends no calls to the address.
 type agentCircuitView struct {
 	Replica     string             `json:"replica"`
 	Kind        string             `json:"kind"`
@@ -46,7 +46,7 @@ type agentCircuitView struct {
 	OpenUntil   *openapi.Timestamp `json:"open_until"`
 }
 
-// Due, Paused and Scheduled stop at 10,000. Due does not include paused requests.
+// Due, Paused and Scheduled are counted only up to 10,000. Due does not include paused requests.
 type queueView struct {
 	Due              int64   `json:"due"`
 	Paused           int64   `json:"paused"`

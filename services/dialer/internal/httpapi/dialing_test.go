@@ -138,7 +138,8 @@ func TestDialing_UnknownScopeIsAnsweredWith404(t *testing.T) {
 	}
 }
 
-// An API key belongs to one workspace. So its client can change only the state of this workspace.
+// An API key belongs to one workspace. So a client with this key can change only the state of this
+// workspace.
 func TestDialing_StateNamesTheAPIKeyThatChangedIt(t *testing.T) {
 	t.Parallel()
 	o, key := open(t), uuid.Must(uuid.NewV7())

@@ -59,8 +59,8 @@ func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingS
 	return err
 }
 
-// Each version arrives by ApplySetting and from Kafka, possibly late. The newest version must be
-// kept in any order.
+// A version arrives by ApplySetting, from Kafka, or both, possibly after a newer version. The
+// newest version must be kept.
 func TestSetting_NewestVersionIsKeptInAnyOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
