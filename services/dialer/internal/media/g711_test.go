@@ -52,9 +52,8 @@ func TestLinear_MatchesTheTablesOfG711(t *testing.T) {
 	}
 }
 
-// Each level has two decision values, half a step below and above it, and encodes the samples
-// between them. Where two segments meet, the step changes, so this level can differ from the
-// nearest level.
+// FromLinear returns a level that is at most half a step away from the sample. Where two segments
+// meet, the step changes, so this level is not always the nearest level.
 func TestFromLinear_RoundingErrorIsAtMostHalfAStep(t *testing.T) {
 	for sample := -32635; sample <= 32635; sample++ {
 		b := FromLinear(int16(sample))

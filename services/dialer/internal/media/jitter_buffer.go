@@ -73,7 +73,7 @@ type JitterBuffer struct {
 	lateFrom time.Duration // time since which every packet has been late, or 0
 
 	transit int64 // transit time of the previous packet in timestamp units
-	jitter  int64 // jitter, multiplied by 16
+	jitter  int64 // jitter, multiplied by 16 as in RFC 3550 A.8
 	late    uint64
 	filled  uint64
 	limit   FrameLimit
@@ -121,8 +121,8 @@ func (b *JitterBuffer) Restart() {
 	b.begun, b.lateFrom = false, 0
 }
 
-// NewSource forgets the timestamps and sequence numbers, because the packets now come from another
-// source.
+// NewSource discards the state of the timestamps and sequence numbers, because the packets now come
+// from another source.
 func (b *JitterBuffer) NewSource() {
 	b.Restart()
 	b.sequence.begun = false

@@ -192,8 +192,7 @@ func TestJitterBuffer_PassesSilenceDuringAPause(t *testing.T) {
 		t.Errorf("Count: n = %v, want at most 24", n)
 	}
 	l.packet(1, 25*BufferedFrame, BufferedFrame)
-	// The frame passes immediately. As much silence precedes it as the timestamps of the far end
-	// require.
+	// The frame passes immediately, after the silence of the 24 skipped frames.
 	l.want(t, "a"+strings.Repeat("_", 24)+"z")
 	l.at(520)
 	l.packet(2, 26*BufferedFrame, BufferedFrame)

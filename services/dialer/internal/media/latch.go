@@ -2,9 +2,9 @@ package media
 
 import "net/netip"
 
-// minProbationPackets is the number of consecutive packets, in order and from one source, that
-// another port must send before the latch accepts its packets. Misdirected packets and port scans
-// do not form such a sequence.
+// minProbationPackets is the number of consecutive packets that one source must send from another
+// port, in order, before the latch accepts the port. Misdirected packets and port scans do not form
+// such a sequence.
 const minProbationPackets = 5
 
 // Latch decides from which addresses a stream accepts packets, and to which address it sends. It

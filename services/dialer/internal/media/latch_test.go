@@ -68,7 +68,7 @@ func TestLatch_AcceptsOneOtherPortOfTheSignalledAddress(t *testing.T) {
 
 func TestLatch_AcceptsTheFirstPortWithConsecutivePackets(t *testing.T) {
 	l := signal()
-	for n := range uint16(100) { // two sources alternate; the second one sends random numbers
+	for n := range uint16(100) { // two sources alternate; the second one sends random sequence numbers
 		if l.Admit(otherPort, 7, n) {
 			t.Fatal("accepted without a stream: l.Admit(otherPort, 7, n) = true, want false")
 		}

@@ -81,7 +81,7 @@ func newStreamTest(t testing.TB) *streamTest {
 		settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second},
 	}
 	d.streams.now = func() time.Duration { return d.time }
-	d.streams.pacer.turn.Store(1) // 20 ms now contain four turns, one for each slot
+	d.streams.pacer.turn.Store(1) // starts at turn 1, so that the first 20 ms contain four turns, one per slot
 	d.Stream = newStream(
 		d.streams,
 		Leg{Source: &d.voice, Sink: &d.voice, TimedOut: func() { d.timeouts <- struct{}{} }},
@@ -473,8 +473,8 @@ func TestStream_ReceivesDigitsWithASeparateSSRC(t *testing.T) {
 }
 
 func TestStream_ReceivesDigits(t *testing.T) {
-	// 101 is the payload type in this side's SDP, and 96 that in the far end's SDP. Some far ends send
-	// the payload type in the SDP that they sent.
+	// The payload type for digits is 101 in the SDP of this side and 96 in the SDP of the far end. A
+	// far end must send 101, but some far ends send 96. The stream must accept both.
 	for _, payloadType := range []uint8{101, 96} {
 		d := newStreamTest(t)
 		d.connect(t)

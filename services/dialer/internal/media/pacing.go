@@ -12,13 +12,14 @@ const (
 	// are sent in four bursts of 125 packets.
 	slots    = 4
 	slotTime = frameTime / slots
-	// maxBehind limits how much the loop catches up after a stall: it sends two late frames per stream
-	// and skips older frames. The timestamps follow the clock, and no audio of the source is lost.
+	// maxBehind limits how many late frames the loop sends after a stall: two per stream. The loop
+	// skips all older frames. The timestamps follow the clock. No audio of the source is lost, because
+	// the loop reads no audio for skipped frames.
 	maxBehind = 2 * frameTime
 )
 
 // pacer counts turns. A turn is one step of the pacing loop, and lasts 5 ms. In each turn, the loop
-// sends the frames that are due, which are normally those of the streams of one slot.
+// sends the frames that are due. Normally these are the frames of all streams in one slot.
 type pacer struct {
 	turn atomic.Int64 // number of the next turn; only the pacing loop changes it
 }
@@ -37,9 +38,10 @@ func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
 
 const (
 	// A frame may be sent at most maxEarly turns before, and maxLate turns after, the usual turn of
-	// its stream. Both limits are shorter than a frame. Every jitter buffer tolerates this.
+	// its stream. Both limits are shorter than a frame, so every jitter buffer tolerates the
+	// deviation.
 	maxEarly, maxLate = slots - 1, slots / 2
-	// pauseFrames is the number of consecutive silent frames from which on they count as a pause.
+	// pauseFrames is the minimum number of consecutive silent frames that count as a pause.
 	pauseFrames = 3
 	// If an agent sends in real time, each frame waits for the turn of its stream. realTimeFrames is
 	// the number of consecutive frames whose wait is measured before the stream is moved to an earlier

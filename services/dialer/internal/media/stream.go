@@ -71,7 +71,8 @@ type hearing struct {
 	stats Stats
 }
 
-// accepted is the content of packets with a payload type. The stream drops foreign packets.
+// accepted is the kind of content of the packets with a payload type. The stream drops packets of
+// the kind foreign.
 type accepted uint8
 
 const (
@@ -215,7 +216,7 @@ func (s *Stream) Close() Stats {
 	if !closed {
 		s.streams.remove(s)
 		if s.conn != nil {
-			_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // makes the goroutine that reads return
+			_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // ends the goroutine that reads packets
 			if s.rtcp != nil {
 				_ = s.rtcp.Close()
 			}

@@ -32,7 +32,7 @@ type Contacts struct {
 	client compliancev1.DialCheckServiceClient
 }
 
-// New returns a client of the service at the base URL. It signs its tokens with keys.
+// New returns a client of the service at the base URL. The client signs its tokens with keys.
 func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
 	if err != nil {
@@ -63,9 +63,9 @@ type Answer struct {
 // start of the check, by this process's monotonic clock.
 func (a Answer) IsValid() bool { return time.Since(a.checkedAt) < validity }
 
-// Since returns a copy of the result. The copy is valid for 2 s from the earlier of two times: at,
-// and the start of the check. at is the time at which the dialer read the other conditions of the
-// dial, which must not be older either.
+// Since returns a copy of the result that is valid for 2 s from the start of the check or from the
+// time at, whichever is earlier. at is the time at which the dialer read the other conditions of
+// the dial. These conditions must not be older than 2 s either.
 func (a Answer) Since(at time.Time) Answer {
 	if at.Before(a.checkedAt) {
 		a.checkedAt = at

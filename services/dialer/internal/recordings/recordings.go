@@ -28,9 +28,9 @@ const (
 	// flushInterval is the time between two writes of buffered audio. If the process dies, a recording
 	// loses at most this much audio.
 	flushInterval = 500 * time.Millisecond
-	// roundInterval is the time between two rounds, each of which carries out the uploads and
-	// deletions that are due. tidyInterval is the time between two searches for recordings that are
-	// too old, that cannot be reached, or whose files have no row.
+	// roundInterval is the time between two rounds. A round carries out the uploads and deletions that
+	// are due. tidyInterval is the time between two searches for recordings that are too old, that
+	// cannot be reached, or whose files have no row.
 	roundInterval, tidyInterval = time.Second, time.Minute
 	// maxObjects is the maximum number of uploads, and of deletions, in one round. storageTimeout
 	// limits one upload or deletion.
@@ -331,8 +331,8 @@ func (r *Recorder) publishEvent(ctx context.Context, callID uuid.UUID, key strin
 	return r.calls.Record(ctx, callID, key, time.Now())
 }
 
-// Tidy marks recordings for deletion that are too old at the time now, and marks the recordings of
-// unreachable spools as lost. It deletes files that belong to no recording.
+// Tidy marks recordings that are too old at the time now, so that they are deleted. It marks the
+// recordings of unreachable spools as lost, and deletes files that belong to no recording.
 func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 	var faults error
 	for gone := int64(expiryBatch); gone == expiryBatch; {

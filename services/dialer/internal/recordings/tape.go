@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// usualBuffer is how much audio a recording normally keeps in memory between two writes. maxBuffer
-	// is the maximum while the disk is slow, 10 s.
+	// usualBuffer is the initial size of the buffer between two writes to the file, 2 s of audio.
+	// maxBuffer is its maximum size while the disk is slow, 10 s of audio.
 	usualBuffer, maxBuffer = 2 * BytesPerSecond, 10 * BytesPerSecond
 )
 

@@ -158,7 +158,8 @@ type ReportedTrunk struct {
 	Trunk      Trunk
 }
 
-// OfTrunk returns those reports about a trunk that are about the given version of its settings.
+// OfTrunk returns the reports about a trunk, but only reports with the given version of the trunk's
+// settings.
 func OfTrunk(reports []StoredReport, trunkID uuid.UUID, version int64) []ReportedTrunk {
 	var found []ReportedTrunk
 	for _, one := range reports {

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// pollInterval is the pause after a search that found no work.
+	// erasureInterval is the pause after a search that found no work.
 	erasureInterval = time.Second
 	// maxCallsPerStep is the number of calls that one step erases. It limits the number of locks in a
 	// transaction, and the size of a report.

@@ -19,9 +19,9 @@ type offeredKey struct {
 	key Key
 }
 
-// supportedKeys returns the usable crypto attributes, in order. It ignores attributes with another
-// suite, with a master key identifier (MKI), or with a parameter that changes the packets (RFC 4568
-// sections 6.1 and 6.3).
+// supportedKeys returns the usable crypto attributes, in the order of the SDP. It ignores
+// attributes with another suite, with a master key identifier (MKI), or with a parameter that
+// changes the packets (RFC 4568 sections 6.1 and 6.3).
 func supportedKeys(attributes []pion.Attribute) (all []offeredKey) {
 	for _, a := range attributes {
 		fields := strings.Fields(a.Value)

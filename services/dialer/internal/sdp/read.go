@@ -62,7 +62,8 @@ type stream struct {
 	parsed *pion.SessionDescription
 }
 
-// decodeStreams decodes the m= lines in order, each together with the lines of the session.
+// decodeStreams decodes each m= line together with the lines of the session. The result is in the
+// order of the m= lines.
 func (t sdpLines) decodeStreams() ([]stream, error) {
 	var all []stream
 	for _, lines := range t.streams {

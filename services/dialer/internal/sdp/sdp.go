@@ -91,9 +91,9 @@ type Agreed struct {
 	Remote netip.AddrPort
 	// Codecs contains the codecs that received packets can have. Sent packets have the first codec.
 	Codecs []Codec
-	// EventOut is the payload type of sent telephone-events, and EventIn that of received ones. 0
-	// means that there are none. Some far ends wrongly send their events with EventOut, so the
-	// receiver must accept both payload types.
+	// EventOut is the payload type of sent telephone-events. EventIn is the payload type of received
+	// telephone-events. 0 means that telephone-events are not used. Some far ends wrongly send their
+	// events with EventOut, so the receiver must accept both payload types.
 	EventOut, EventIn uint8
 	// Direction is the direction of audio from the local side's point of view.
 	Direction Direction
@@ -116,7 +116,7 @@ var (
 	ErrNoCodec = errors.New("no codec in common")
 	// ErrNoAddress means that the connection address is not a usable IP address.
 	ErrNoAddress = errors.New("no usable media address")
-	// ErrSecrecy means that only one side accepts SRTP although it is required, or that the offered
-	// key cannot be used.
+	// ErrSecrecy means that one side requires SRTP and the other side does not accept it, or that the
+	// offered key cannot be used.
 	ErrSecrecy = errors.New("no agreement on SRTP")
 )

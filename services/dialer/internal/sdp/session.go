@@ -155,8 +155,8 @@ func (s *Session) Answer(offer []byte, localDirection Direction) (body []byte, a
 	return body, agreed, err
 }
 
-// checkStream checks whether an offered stream can be used. key is the key of the far end that is
-// used, if there is one.
+// checkStream checks whether an offered stream can be used. key is the far end's key that was
+// chosen for the stream. key is the zero value without SRTP.
 func (s *Session) checkStream(offered stream) (a audioStream, agreed Agreed, key offeredKey, err error) {
 	if a, err = offered.decodeAudio(); err != nil {
 		return a, agreed, key, err
