@@ -28,7 +28,7 @@ type Listeners struct {
 	// OptedOut is called after opt-outs were stored. HangUp is called after calls were marked to be
 	// hung up.
 	Ended, Arrived, OptedOut, HangUp func()
-	// Spoken is called with the new turns of calls that the scripted agent holds.
+	// Spoken is called with the new turns of calls with the scripted agent.
 	Spoken func(...Turn)
 }
 
@@ -117,8 +117,8 @@ type eventBatch struct {
 	ends, arrivals, optOuts, agentFailures int
 	orphans                                map[uuid.UUID]bool
 	spoken                                 []Turn
-	// unanswered contains the calls about which the carrier must be queried, and carrierStatus the
-	// results. If skipQueries is true, the carrier is never queried.
+	// unanswered contains the calls whose status must be read from the carrier. carrierStatus contains
+	// the results. If skipQueries is true, the carrier is never queried.
 	unanswered    []uuid.UUID
 	carrierStatus map[uuid.UUID]carrier.CallStatus
 	skipQueries   bool

@@ -23,8 +23,8 @@ const (
 	// maxHangupRounds is the maximum number of full batches of calls that are hung up before the job's
 	// other tasks run.
 	maxHangupRounds = 10
-	// expireWaitFactor is the length of the wait after a search for expired requests, as a multiple of
-	// the duration of the search.
+	// After a search for expired requests, expire waits for expireWaitFactor times the duration of the
+	// search.
 	expireWaitFactor = 20
 )
 

@@ -399,8 +399,8 @@ func (c *Call) settleEnd(e End) {
 	}
 }
 
-// clampTime returns at or, if at is earlier than a later step of the call, the time of that step.
-// The clocks of two processes can differ.
+// clampTime returns the latest of the time at and the times of the call's previous steps. at can be
+// earlier than a previous step, because the clocks of two processes can differ.
 func (c *Call) clampTime(at time.Time) time.Time {
 	for _, earlier := range []*time.Time{c.DialedAt, c.RingingAt, c.AnsweredAt} {
 		if earlier != nil && at.Before(*earlier) {

@@ -94,8 +94,8 @@ func (c *Consumer) runCommitActions(actions commitActions) {
 	}
 }
 
-// ordersFrom returns the call requests of the first events in the list. It stops at the first event
-// that is not `requested`, or that was published again because the request is overdue.
+// ordersFrom returns the call requests of the new events `requested` at the start of the list. An
+// event is not new if it was published again because its request is overdue.
 func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
 		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() ||
@@ -107,7 +107,7 @@ func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	return orders
 }
 
-// applyOther applies an event other than a new event `requested`, for example an overdue order, a
+// applyOther applies an event that is not a new event `requested`, for example an overdue order, a
 // cancellation or an erasure.
 func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	switch e := event.event.GetEvent().(type) {

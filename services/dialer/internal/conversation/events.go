@@ -27,7 +27,8 @@ const (
 	// call has ended. If the person hangs up and was loud within recentSpeech before the hang-up, the
 	// conversation waits even if no sentence was detected.
 	lastSentenceTimeout, recentSpeech = 2 * time.Second, 3 * time.Second
-	// minLoudFrames is the minimum number of loud frames of a person who has spoken, 300 ms in total.
+	// A person is assumed to have spoken if the person's audio contained at least minLoudFrames loud
+	// frames (300 ms).
 	minLoudFrames = 15
 )
 

@@ -265,7 +265,7 @@ func TestRecorder_ReceivesBothSidesSynchronously(t *testing.T) {
 	})
 }
 
-func TestRecorder_SkewOfBothSidesIsLimited(t *testing.T) {
+func TestRecorder_LimitsTheSkewBetweenBothSides(t *testing.T) {
 	t.Parallel()
 	c := New(&fakeSession{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
 	rec := &recording{}

@@ -232,7 +232,7 @@ func (p *Publisher) probeBrokers(ctx context.Context) {
 }
 
 // repeatWithdrawal publishes a withdrawal again, to test the circuit. A repeated withdrawal does
-// not change a reconciliation.
+// not affect a reconciliation.
 func (p *Publisher) repeatWithdrawal(ctx context.Context, failed store.Intent) {
 	record, err := encodeWithdrawn(failed)
 	if err != nil {

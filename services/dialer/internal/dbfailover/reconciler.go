@@ -114,9 +114,9 @@ func (r *Reconciler) Ready() error {
 	return r.publisher.Ready()
 }
 
-// OnChange sets a function that stores data that a new database server can lack. The function is
-// called before this process reconciles the server, because the reconciliation reads which calls
-// are live. It is called again after the reconciliation, before requests are dialed. OnChange must
+// OnChange sets the function f, which stores again the data that a new database server can lack. f
+// is called before this process reconciles the server, because the reconciliation reads which calls
+// are live. f is called again after the reconciliation, before requests are dialed. OnChange must
 // be called before Run.
 func (r *Reconciler) OnChange(f func()) { r.onChange = f }
 

@@ -36,7 +36,7 @@ func newLine() *line {
 	return l
 }
 
-// at advances the time in steps of 20 ms, like the pacing loop.
+// The method at advances the time in steps of 20 ms, like the pacing loop.
 func (l *line) at(ms int) {
 	for to := time.Duration(ms) * time.Millisecond; l.now < to; {
 		l.now = min(l.now-l.now%bufferFrameTime+bufferFrameTime, to)
@@ -44,8 +44,8 @@ func (l *line) at(ms int) {
 	}
 }
 
-// packet passes the samples [from, from+length) of a stream. The frames of the stream are the
-// letters of the alphabet.
+// The method packet passes the samples [from, from+length) of a stream to the buffer. The frames of
+// the stream are the letters of the alphabet.
 func (l *line) packet(number, from, length int) {
 	audio := make([]byte, length)
 	for i := range audio {

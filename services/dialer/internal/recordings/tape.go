@@ -87,7 +87,7 @@ func (t *Tape) end(discard bool) {
 		return
 	}
 	if !discard {
-		_ = t.writeBuffer() // the file still contains the audio up to the failed write
+		_ = t.writeBuffer() // after an error, the file contains the audio before this write
 	}
 	t.fileMu.Lock()
 	if discard {

@@ -225,7 +225,7 @@ func (s *Session) addFormats(m *pion.MediaDescription, codecs []Codec, event uin
 }
 
 // marshal returns the SDP with the lines of the session and the streams. The version increases if
-// the SDP has changed since the last call (RFC 3264 section 8).
+// the SDP differs from the previous SDP (RFC 3264 section 8).
 func (s *Session) marshal(streams []*pion.MediaDescription) ([]byte, error) {
 	kind := "IP4"
 	if s.local.Address.Is6() && !s.local.Address.Is4In6() {

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// requestIDKey is the key under which a response's metadata contains the id of the session's
-// request. The server returns the metadata with the response.
+// requestIDKey is the metadata key for the id of a request of the session. The server copies the
+// metadata of the request into the response.
 const requestIDKey = "asked"
 
 func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {

@@ -242,7 +242,8 @@ func givenUp(t T, n *Network) {
 	checkDials(t, n, o.CallID, 1)
 }
 
-// notPermitted checks that without a permit, no phone rings and the carrier does not have the call.
+// notPermitted checks that no phone rings and the carrier does not have the call if Permit returns
+// false.
 func notPermitted(t T, n *Network) {
 	o, asked := order(n.Rings), 0
 	o.Permit = func(context.Context) bool { asked++; return false }
