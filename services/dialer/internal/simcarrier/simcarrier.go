@@ -32,8 +32,8 @@ type Config struct {
 	// URL is the base URL of the simulated network. Token is its access token, or empty if it needs
 	// none.
 	URL, Token string
-	// TestOnly makes the carrier place only calls of test workspaces. The carrier then has another
-	// name.
+	// TestOnly makes the carrier place only calls of test workspaces. It also changes the name that
+	// Name returns.
 	TestOnly bool
 }
 
@@ -50,8 +50,8 @@ func New(cfg Config) *Carrier {
 		// The HTTP client can continue to open a connection after its request has ended, so opening a
 		// connection has a separate timeout.
 		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
-		// Proxy is not set, because the simulated network must be called directly, and not through a
-		// proxy of the environment.
+		// Proxy is not set, because requests must go directly to the simulated network, and not through a
+		// proxy that environment variables name.
 		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
 	}}}
 }

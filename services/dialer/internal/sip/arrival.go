@@ -202,7 +202,7 @@ func cloned(from *sip.FromHeader) *sip.FromHeader {
 	return &sip.FromHeader{DisplayName: from.DisplayName, Address: *from.Address.Clone(), Params: from.Params.Clone()}
 }
 
-// canceledEnd returns the end of a call that the caller ended before the answer.
+// canceledEnd returns the End of a call that the caller canceled before the answer.
 func canceledEnd() End {
 	return End{
 		At: time.Now(), Cause: callstate.OriginatorCancel,
@@ -307,7 +307,7 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	d.mu.Unlock()
 	_ = d.keepState(nil)
 	acked := d.expectAck(req.CSeq().SeqNo)
-	if err := d.agent.sendResponse(tx, res); err != nil { // err means that the caller canceled at the same time
+	if err := d.agent.sendResponse(tx, res); err != nil { // sendResponse fails if the caller canceled at the same time
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	d.timer.Start(expires, expires.Refresher == UAS, time.Now())

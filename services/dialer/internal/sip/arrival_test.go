@@ -185,7 +185,7 @@ func TestArrival_WithheldCallerIDIsEmpty(t *testing.T) {
 	}
 }
 
-func TestArrival_CallIsRefusedAboveTheRateWhileDrainingOrFromAnUnknownSource(t *testing.T) {
+func TestArrival_IsRefusedIfNotAdmittedOrDrainingOrAboveTheRateLimit(t *testing.T) {
 	t.Parallel()
 	d := newCallee(t, func(cfg *sip.Config) { cfg.ArrivalsPerSecond = 3 })
 	r := d.fixture(transport.UDP)
@@ -362,7 +362,6 @@ func TestDrain_DispatcherSendsNewCallsToAnotherUserAgent(t *testing.T) {
 	}
 }
 
-// The peer of a call may send requests of that call over a new connection.
 func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(transport.TCP)))

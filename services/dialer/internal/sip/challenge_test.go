@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Over TCP, the user agent can find two events at once: the 407, and the end of its transaction. It
-// must answer the 407 in either order. Go's select chooses one at random, so the test makes many
-// calls.
+// Over TCP, the 407 and the end of its transaction can be ready at the same time. Go's select then
+// chooses one of them at random, so the test makes many calls. The user agent must answer the 407
+// even if select chooses the end of the transaction.
 func TestInvite_AnswersAChallengeWhoseTransactionHasEnded(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"

@@ -101,8 +101,8 @@ type Dialog struct {
 	// orphaned is true if the peer can still have a call that this side does not need and must end.
 	// endReported is true after Ended was called.
 	orphaned, endReported bool
-	// sentElsewhere is true if a process at another address sent the INVITE. Then this process does
-	// not receive its final response.
+	// sentElsewhere is true if a process at another address sent the INVITE. The final response to
+	// this INVITE then does not arrive at this process.
 	sentElsewhere bool
 	// established is true if the dialog with the tag answeredBy is established. A proxy can send one
 	// INVITE to several phones. otherForks contains, by tag, the dialogs of the other phones that
@@ -220,8 +220,8 @@ func (d *Dialog) State() []byte {
 }
 
 // Hangup ends the leg with a CANCEL, a refusal or a BYE. The leg ends even if ctx ends first. If
-// Hangup is called several times, the first cause counts. Before the answer, originator_cancel
-// replaces normal_clearing.
+// Hangup is called several times, the first cause counts. Before the answer, the cause
+// normal_clearing is replaced by originator_cancel.
 func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
 	d.requestHangup(cause)
 	select {

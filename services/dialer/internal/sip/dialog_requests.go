@@ -192,7 +192,7 @@ func (d *Dialog) handleWithinDialog(req *sip.Request, tx *sip.ServerTx) {
 		d.agent.sendFinal(req, tx, d.agent.newResponse(req, sip.StatusOK, "OK"))
 	case sip.NOTIFY:
 		d.handleNotify(req, tx)
-	case sip.REFER: // otherwise a peer could transfer calls to expensive numbers (toll fraud)
+	case sip.REFER: // refused, because a peer could otherwise transfer calls to expensive numbers (toll fraud)
 		d.agent.refuse(req, tx, sip.StatusGlobalDecline, "Decline")
 	default:
 		d.agent.refuse(req, tx, sip.StatusMethodNotAllowed, "Method Not Allowed")
@@ -304,9 +304,10 @@ func (a *UserAgent) requestedTimer(req *sip.Request) (answer Expires, tooSmall b
 	return e.Accept(a.cfg.MinSession)
 }
 
-// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. The request can overtake
-// the ACK of the previous INVITE, so openRemoteOffer waits a short time. It returns false if
-// another INVITE or UPDATE is still open then.
+// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. If another request of
+// the peer still reserves the dialog, openRemoteOffer waits up to reorderTimeout, because the new
+// request can overtake the ACK of the previous INVITE. It returns false if the dialog is still
+// reserved after this time.
 func (d *Dialog) openRemoteOffer(req *sip.Request) bool {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
 		return true // an UPDATE without an SDP offer cannot collide with another offer

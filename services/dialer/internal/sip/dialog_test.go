@@ -82,7 +82,7 @@ func TestHangup_CallIsHungUpIfItsAnswerCrossesTheCANCEL(t *testing.T) {
 	})
 }
 
-func TestInvite_CallThatRingsOrIsAnsweredTooLateIsEnded(t *testing.T) {
+func TestInvite_EndsACallThatRingsOrIsAnsweredAfterTheResponseTimeout(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	over, canceled := make(chan struct{}), make(chan struct{})
 	r.far.On("01", func(c *siptest.Call) { <-over; c.Answer(answer); c.Hangup() })
@@ -101,7 +101,7 @@ func TestInvite_CallThatRingsOrIsAnsweredTooLateIsEnded(t *testing.T) {
 	}
 }
 
-// Each retransmission of a 200 must be acknowledged again, with a new branch.
+// Each retransmission of a 200 must get a new ACK with a new branch.
 func TestInvite_HangsUpOtherPhonesOfAForkedINVITE(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	branches := make(chan string, 8)
@@ -198,7 +198,8 @@ func TestOffered_PeerHoldsAndResumesTheCall(t *testing.T) {
 	})
 }
 
-// RFC 3261 section 13.3.1.4 also requires this retransmission for an INVITE within the call.
+// RFC 3261 section 13.3.1.4 requires this retransmission also for the 200 to an INVITE within the
+// call.
 func TestOffered_200IsRetransmittedUntilTheACK(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)

@@ -234,7 +234,7 @@ func (at *attempt) timerCause() callstate.Cause {
 	case at.responded:
 		return at.params.NotRinging
 	}
-	return callstate.RecoveryOnTimerExpire // a trunk without any response has failed
+	return callstate.RecoveryOnTimerExpire // without any response, the trunk counts as failed
 }
 
 // abandon ends the setup of the call with a CANCEL. A CANCEL may be sent only after a response has
@@ -275,9 +275,9 @@ func (at *attempt) endTransactionFailed(err error) {
 	at.endWithoutResponse(cause, err)
 }
 
-// watchAcks reads and drops the responses of the transaction, because runSetup takes them, in
-// order, from the queue d.responses. At a final response, watchAcks closes acked. By then, the ACK
-// of a refusal has been sent.
+// watchAcks discards the responses of the transaction, because runSetup reads them from the queue
+// d.responses. At a final response, watchAcks closes acked. The ACK of a refusal was sent before
+// that.
 func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked

@@ -228,7 +228,8 @@ func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	}
 }
 
-// A large datagram is sent if the trunk does not permit TCP or has no TCP listener.
+// If LargeOverTCP is off, or if the trunk accepts no TCP connection, the large request must be sent
+// over UDP.
 func TestInvite_LargeRequestUsesTCP(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	by := make(chan string, 1)

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	sipmsg.Timer_1xx = 2 * siptest.Timeout // otherwise the far end would send 100 after 200 ms
+	sipmsg.Timer_1xx = 2 * siptest.Timeout // the far end must send no 100 by itself; the default is after 200 ms
 	os.Exit(m.Run())
 }
 
@@ -95,8 +95,8 @@ func TestReap_EndsTheCallOfAKilledProcess(t *testing.T) {
 	}
 }
 
-// The process at the address of the killed process does not have the call, because a third process
-// took it over. It must hang up the call anyway.
+// The process that uses the address of the killed process does not have the leg of the call. It
+// must hang up the answered call anyway.
 func TestHandleResponse_HangsUpACallAnsweredAfterItsProcessWasKilled(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -109,8 +109,8 @@ func TestHandleResponse_HangsUpACallAnsweredAfterItsProcessWasKilled(t *testing.
 	peer.Ends(t)
 }
 
-// killedWhen runs a process that dials, and kills it when it prints the word. It returns the
-// teardown state that the process stored.
+// killedWhen starts a process that dials, and kills this process when it prints word. It returns
+// the teardown state that the process stored.
 func killedWhen(t *testing.T, word string, what doomed) []byte {
 	t.Helper()
 	config, err := json.Marshal(what)

@@ -12,9 +12,10 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// sendCancel sends a CANCEL in a new transaction. A 481 to the CANCEL ends the orphan, because the
-// peer has no such call. A 2xx to the CANCEL ends it only if the final response to the INVITE goes
-// to another address. Otherwise that final response ends the orphan.
+// sendCancel sends the CANCEL of an orphaned leg in a new transaction. A 481 to the CANCEL ends the
+// leg, because the peer has no such call. A 2xx to the CANCEL ends the leg only if the final
+// response to the INVITE goes to another address. Otherwise the final response to the INVITE ends
+// the leg.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite

@@ -37,12 +37,12 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 		r.far.On("02", func(c *siptest.Call) {
 			c.Respond(180, "")
 			c.Respond(200, answer)
-			// The closed user agent can have sent more requests after it stored its state, so the CSeq must
-			// skip some numbers.
+			// The closed user agent can have sent more requests after it stored its state. So the next user
+			// agent must increase the CSeq by 100 (crashCSeqGap).
 			if bye := c.Hangup(); bye.CSeq() == nil || bye.CSeq().SeqNo <= 100 {
 				t.Errorf("BYE = %s", bye)
 			}
-		}) // the ACK can be lost with the connection
+		})
 		rings, talks := r.dial("01"), r.dial("02")
 		rings.waitForCallback("rang", 1)
 		talks.waitForCallback("answered", 1)
@@ -87,8 +87,8 @@ func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	})
 }
 
-// The call was answered after the teardown state was stored, so the state still says that the call
-// rings. Reap hangs up when the far end retransmits the 200.
+// The call was answered after the teardown state was stored, so the state describes a ringing call.
+// Reap hangs up when the far end retransmits the 200.
 func TestReap_HangsUpACallThatWasAnsweredAfterItsStateWasStored(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newFixture(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
@@ -128,7 +128,7 @@ func TestReap_HangsUpACallWhose200ArrivedBeforeReapWasCalled(t *testing.T) {
 		c.Respond(180, "")
 		<-replaced
 		c.Respond(200, answer)        // the far end sends the 200 only once
-		c.Request(sipmsg.OPTIONS, "") // its response shows that the next process received the 200
+		c.Request(sipmsg.OPTIONS, "") // the response to this OPTIONS shows that the next process received the 200
 		close(answered)
 		c.Next(sipmsg.ACK)
 		c.Hangup()
@@ -241,7 +241,7 @@ func garbage() []string {
 	return all
 }
 
-// A dead process left a call. Its 200 arrives while the next process starts.
+// A dead process dialed a call. The 200 of this call arrives while the next process starts.
 func TestOrphan_200ThatArrivesDuringTheStartIsHandled(t *testing.T) {
 	t.Parallel()
 	address := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
@@ -261,7 +261,7 @@ func TestOrphan_200ThatArrivesDuringTheStartIsHandled(t *testing.T) {
 			text := "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP " + address + ";branch=z9hG4bK" + strconv.Itoa(n) + "\r\n" +
 				"From: <sip:a@127.0.0.1>;tag=1\r\nTo: <sip:b@127.0.0.1>;tag=2\r\nCall-ID: start-" + strconv.Itoa(n) + "\r\n" +
 				"CSeq: 1 INVITE\r\nContact: <sip:b@" + peer.LocalAddr().String() + ">\r\nContent-Length: 0\r\n\r\n"
-			_, _ = peer.Write([]byte(text)) // no process listens between the two starts
+			_, _ = peer.Write([]byte(text)) // between two user agents, no process listens, so Write can fail
 		}
 	})
 	for range 10 {

@@ -94,7 +94,7 @@ func TestInvite_ReportsTheTimeOfTheFirstINVITE(t *testing.T) {
 	tests := []struct {
 		name      string
 		challenge int
-		first     func(*siptest.Call) // nil if the name has only one address
+		first     func(*siptest.Call) // nil if the host name has only one address
 		invites   int
 	}{
 		{name: "answered without a challenge", invites: 1},

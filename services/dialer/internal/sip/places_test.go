@@ -28,7 +28,7 @@ func (portResolver) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) 
 func (n portResolver) LookupSRV(context.Context, string, string, string) (string, []*net.SRV, error) {
 	var records []*net.SRV
 	for _, port := range n {
-		records = append(records, &net.SRV{Target: "here.test.", Port: uint16(port)}) //nolint:gosec // 16 bits
+		records = append(records, &net.SRV{Target: "here.test.", Port: uint16(port)}) //nolint:gosec // a port has 16 bits
 	}
 	return "", records, nil
 }

@@ -39,7 +39,8 @@ func (f Final) AllowsOtherTrunk() bool {
 	if f.Rang {
 		return false
 	}
-	// The trunk refused only its credentials, even if a Reason header names the person.
+	// A 401 or 407 refuses only the trunk's credentials, even if a Reason header concerns the called
+	// person.
 	if f.Status == 401 || f.Status == 407 {
 		return true
 	}
@@ -104,7 +105,7 @@ func (f Final) byStatus() callstate.Cause {
 }
 
 // ByeCause returns the cause of a call that the peer hung up after the answer. A known Q.850 number
-// determines the cause. Otherwise it is normal_clearing.
+// determines the cause. Without such a number, the cause is normal_clearing.
 func ByeCause(reasons []string) callstate.Cause {
 	if number, found := Q850(reasons); found && !isNormalClearing(number) {
 		if cause, listed := causeOf(number); listed {

@@ -12,7 +12,8 @@ import (
 // stateVersion is the version of the encoding. ParseTeardown rejects any other version.
 const stateVersion = 1
 
-// Limits of a state that ParseTeardown accepts. A peer chose most of the content.
+// These constants limit a state that ParseTeardown accepts, because the peer chose most of its
+// content.
 const (
 	maxStateBytes = 16 << 10
 	maxFieldBytes = 2 << 10

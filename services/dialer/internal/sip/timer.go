@@ -61,8 +61,8 @@ func (t *Timer) Start(e Expires, isRefresher bool, now time.Time) {
 	t.agreed, t.weRefresh, t.refreshing, t.lastRefresh, t.retryAt = e, isRefresher, false, now, time.Time{}
 }
 
-// Next returns the time until the next action. If isRefresh is true, this side must then refresh.
-// Otherwise the peer has not refreshed by then, and the leg must be hung up.
+// Next returns the time until the next action. If isRefresh is true, the action is a refresh by
+// this side. Otherwise the action is a hangup, because the peer has not refreshed in time.
 func (t *Timer) Next(now time.Time) (wait time.Duration, isRefresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,17 +23,17 @@ type Probe func(context.Context) error
 // is 0, Register removes the registration.
 type Register func(ctx context.Context, expires time.Duration) (granted time.Duration, err error)
 
-// TrunkMonitorConfig configures a TrunkMonitor. A field that is zero has the default in
-// parentheses.
+// TrunkMonitorConfig configures a TrunkMonitor. A duration or number that is zero has its default
+// value.
 type TrunkMonitorConfig struct {
 	Name string
-	// Interval is the time between two OPTIONS requests (30 s). AnswerTimeout is how long the monitor
-	// waits for an answer (5 s). Misses is the number of consecutive requests without an answer after
-	// which the trunk is down (2).
+	// Interval is the time between two OPTIONS requests (default 30 s). AnswerTimeout is how long the
+	// monitor waits for an answer (default 5 s). Misses is the number of consecutive requests without
+	// an answer after which the trunk is down (default 2).
 	Interval, AnswerTimeout time.Duration
 	Misses                  int
-	// Expires is the requested lifetime of a registration (10 min). Register is nil for a trunk
-	// without registration.
+	// Expires is the requested lifetime of a registration (default 10 min). Register is nil for a
+	// trunk without registration.
 	Expires  time.Duration
 	Probe    Probe
 	Register Register

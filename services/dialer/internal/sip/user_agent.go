@@ -413,7 +413,7 @@ func (a *UserAgent) Register(ctx context.Context, t Trunk, expires time.Duration
 	}
 	contact := sip.ContactHeader{Address: by.Contact(t.Username, to.Transport)}
 	req.AppendHeader(&contact)
-	seconds := sip.ExpiresHeader(expires / time.Second) //nolint:gosec // a few hours
+	seconds := sip.ExpiresHeader(expires / time.Second) //nolint:gosec // 32 bits are enough for 136 years
 	req.AppendHeader(&seconds)
 	res, err := by.Exchange(ctx, req, to, t.credentials(), nil)
 	if err != nil {

@@ -41,8 +41,9 @@ func optOut(t *testing.T, x *fixture, callbacks sipcarrier.ConversationCallbacks
 	}
 }
 
-// The call has a row, so its events must be stored before the reconciliation.
-func TestEvents_OfACallWithARowAreStoredBeforeTheReconciliation(t *testing.T) {
+// The database has the row of the call, so the events of the call must be stored before the
+// reconciliation.
+func TestEvents_OfAStoredCallAreStoredBeforeTheReconciliation(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun, over := make(chan sipcarrier.ConversationCallbacks, 1), make(chan struct{})
@@ -62,8 +63,8 @@ func TestEvents_OfACallWithARowAreStoredBeforeTheReconciliation(t *testing.T) {
 }
 
 // The database has lost the rows of the call and of its leg. The opt-out must be stored before the
-// reconciliation. The end of the call must be stored afterwards.
-func TestOptOut_OfACallWithoutARowIsStoredBeforeTheReconciliation(t *testing.T) {
+// reconciliation. The end of the call must be stored after the reconciliation.
+func TestOptOut_OfACallMissingInTheDatabaseIsStoredBeforeTheReconciliation(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun, over := make(chan sipcarrier.ConversationCallbacks, 1), make(chan struct{})
@@ -140,7 +141,7 @@ func TestRefresh_StoresTheLegBeforeTheReconciliation(t *testing.T) {
 
 // The database has lost the rows of the call and of its leg. The opt-out must still be stored. The
 // end of the call must then insert the row of the call again.
-func TestOptOut_OfAnInboundCallWithoutARowIsStored(t *testing.T) {
+func TestOptOut_OfAnInboundCallMissingInTheDatabaseIsStored(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +169,7 @@ func TestOptOut_OfAnInboundCallWithoutARowIsStored(t *testing.T) {
 
 // The called number is no longer assigned to the workspace, so the row of the call cannot be
 // inserted again.
-func TestOptOut_IsStoredIfTheRowCannotBeInserted(t *testing.T) {
+func TestOptOut_IsStoredIfTheCallCannotBeInsertedAgain(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun := make(chan sipcarrier.ConversationCallbacks, 1)

@@ -98,8 +98,8 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 	}
 }
 
-// The trunk sends 100. Originate then waits for a slow trunk, and receives the next response during
-// this wait.
+// The trunk sends 100. It sends the next response only after refusalWait, while Originate waits for
+// a slow trunk.
 func TestOriginate_RefusalAfterTheWaitCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -203,8 +203,9 @@ func TestOriginate_RefreshEndsTheWaitForTheTrunk(t *testing.T) {
 	}
 }
 
-// RING_LIMIT is shorter than the time that the trunk has for its first response. The hangup cause
-// must still be a failed trunk, and not a phone that was not answered.
+// RING_LIMIT is 4 s, shorter than the time that a trunk has for its first response (5 s). If the
+// trunk sends no response, the hangup cause must still be recovery_on_timer_expire, and not
+// no_answer.
 func TestOriginate_ShortRingLimitDoesNotHideThatTheTrunkFailed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -238,8 +239,8 @@ func TestOriginate_ShortRingLimitDoesNotHideThatTheTrunkFailed(t *testing.T) {
 	}
 }
 
-// A trunk answers 403 to one number repeatedly, and the call request is released each time. If the
-// trunk has never accepted a call, the error finally suspects the operator's account. If it has
+// A trunk refuses one number repeatedly with 403, and the call request is released each time. If
+// the trunk has never accepted a call, the last error must have AccountSuspected set. If it has
 // accepted a call, the 403 concerns the number.
 func TestOriginate_Repeated403SuspectsTheAccount(t *testing.T) {
 	t.Parallel()

@@ -52,8 +52,8 @@ type leg struct {
 	// refusalWait and Originate continues to wait.
 	slowTrunk   chan struct{}
 	trunkIsSlow bool
-	// retryableTrunk is the id of this leg's trunk if, after a refusal by this trunk, another trunk
-	// can be tried. Otherwise it is empty.
+	// retryableTrunk is set if this leg's trunk refused the call and another trunk can be tried. It is
+	// then the id of this leg's trunk.
 	retryableTrunk string
 	offer          []byte // SDP offer of an inbound call
 	// answerDone is created when this side begins to answer an inbound call. It is closed when the
@@ -182,9 +182,9 @@ func (l *leg) recordAccepted(at time.Time) {
 	}
 }
 
-// onSlowTrunk is called if the trunk has sent only 100 when the wait for a refusal ends. If Waiting
-// is set, Originate continues to wait for the next response. Otherwise the trunk counts as having
-// accepted the call.
+// onSlowTrunk is called if the trunk has sent only 100 when the wait for a refusal ends. If the
+// call's Originate.Waiting is set, Originate continues to wait for the next response. Otherwise the
+// trunk counts as having accepted the call.
 func (l *leg) onSlowTrunk(at time.Time) {
 	if l.request.Waiting == nil {
 		l.recordAccepted(at)
@@ -256,8 +256,8 @@ func (l *leg) storeQueue() {
 	}
 }
 
-// takeEntries removes the entries from the queue that are stored next: consecutive events in one
-// transaction, or one step that is not an event.
+// takeEntries removes the next entries from the queue and returns them. They are either consecutive
+// events, which are stored in one transaction, or one entry that is not an event.
 func (l *leg) takeEntries() []entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -327,7 +327,7 @@ func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.isStored
 	again.Teardown = l.state
-	again.Channels = 0 // the call is live, even if the trunk's channels are all in use now
+	again.Channels = 0 // 0 skips the check for a free channel, because the call is already live
 	l.mu.Unlock()
 	_, err := l.carrier.legStore.Find(ctx, l.callID)
 	if !errors.Is(err, pg.ErrNotFound) || !stored {

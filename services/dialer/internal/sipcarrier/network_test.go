@@ -263,8 +263,8 @@ func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 	}
 }
 
-// startWithTrunks starts a process with the trunks that others returns for the trunk of the
-// fixture.
+// startWithTrunks starts a process. The function others receives the trunk of the fixture and
+// returns the trunks of the process.
 func (x *fixture) startWithTrunks(udp string, others func(good trunks.Trunk) activeTrunks) *process {
 	x.t.Helper()
 	p, ready := &process{x: x}, make(chan struct{})

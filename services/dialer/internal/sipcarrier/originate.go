@@ -56,7 +56,8 @@ func (c *Carrier) offerCall(
 	ctx context.Context, o carrier.Originate, candidates []trunks.Trunk,
 ) (dialedAt time.Time, err error) {
 	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunks.Trunk) bool { return !mayShowNumber(t, o) })
-	// A trunk that would show another caller number than the stored one is left out.
+	// others is true if a trunk is left out because it would show another caller number than the
+	// stored one.
 	others := len(candidates) > len(rest)
 	if len(rest) == 0 {
 		err = errOtherNumber

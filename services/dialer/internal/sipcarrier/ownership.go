@@ -35,8 +35,8 @@ const (
 	endTimeout = 8 * time.Second
 )
 
-// Run sends heartbeats, ends and answers calls of this process as other processes request it, and
-// ends the calls of dead processes. After ctx ends, no new call is accepted, and live calls may
+// Run sends heartbeats, ends and answers calls of this process at the request of other processes,
+// and ends the calls of dead processes. After ctx ends, no new call is accepted, and live calls may
 // continue for Config.Drain.
 func (c *Carrier) Run(ctx context.Context) error {
 	defer close(c.stopped)
@@ -191,7 +191,7 @@ func (c *Carrier) adoptOrphans(ctx context.Context) error {
 }
 
 // giveUpLost hangs up the legs that another process took over while this process had no heartbeat.
-// The new owner also hangs up, but possibly cannot reach the trunk.
+// The new owner also hangs up, but it may be unable to reach the trunk.
 func (c *Carrier) giveUpLost(ctx context.Context) error {
 	legs := c.allLegs()
 	if len(legs) == 0 {

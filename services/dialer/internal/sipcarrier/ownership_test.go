@@ -56,7 +56,7 @@ func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Eve
 	return carrier.Event{}
 }
 
-// The process that took over the leg possibly cannot reach the trunk. So the old owner must also
+// The process that took over the leg may be unable to reach the trunk. So the old owner must also
 // send a BYE.
 func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	t.Parallel()

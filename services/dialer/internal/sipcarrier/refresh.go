@@ -74,8 +74,8 @@ func (c *Carrier) keepEnded(l *leg, last []entry) {
 
 // Refresh stores data again that a failover of the database can have lost: the events of this
 // process's live legs, the ends of its last legs, and its last opt-outs. Without Refresh, an
-// answered outbound call would end as not answered, a call that has ended would seem to last until
-// its longest duration, and an inbound call would have no row. A repeated call of Refresh has no
+// answered outbound call would end as not answered, a call that has ended would count as live until
+// its maximum duration, and an inbound call would have no row. A repeated call of Refresh has no
 // effect.
 func (c *Carrier) Refresh() {
 	for _, l := range c.allLegs() {

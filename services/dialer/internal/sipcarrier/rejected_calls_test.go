@@ -50,7 +50,6 @@ func FuzzMaskedParty(f *testing.F) {
 	})
 }
 
-// A retransmitted INVITE must be counted once.
 func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()

@@ -335,7 +335,7 @@ func (c *Carrier) Refuse(ctx context.Context, callID uuid.UUID) (carrier.CallSta
 	return c.Hangup(ctx, callID)
 }
 
-// hangupCause returns the cause with which the leg of a call is hung up that has this ending.
+// hangupCause returns the hangup cause for the leg of a call with this ending.
 func hangupCause(ending callstate.Ending) callstate.Cause {
 	if ending == callstate.EndingBusy {
 		return callstate.UserBusy

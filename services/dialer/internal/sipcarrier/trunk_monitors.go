@@ -54,8 +54,8 @@ func newRefusalsCounter() *prometheus.CounterVec {
 
 func (c *Carrier) countInvite(trunk trunks.Trunk, err error) {
 	c.monitored.healthOf(trunk.TrunkID).countResult(err)
-	// The response required another INVITE, which was not permitted. So it was not the trunk's final
-	// response to the call.
+	// The response required another INVITE, which was not permitted. So the response was not the
+	// trunk's final response to the call.
 	if errors.Is(err, carrier.ErrNotPermitted) {
 		return
 	}

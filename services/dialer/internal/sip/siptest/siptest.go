@@ -93,8 +93,8 @@ func (x *Trunk) HandleOutside(handle func(*sip.Request, *sip.ServerTx) bool) {
 	x.outside = handle
 }
 
-// HandleWithinDialog sets the function that receives requests of dialogs that this trunk does not
-// have, as a proxy receives them.
+// HandleWithinDialog sets the function that receives requests within dialogs that are unknown to
+// this trunk. A proxy receives such requests.
 func (x *Trunk) HandleWithinDialog(handle func(*sip.Request, *sip.ServerTx)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -130,7 +130,7 @@ func (x *Trunk) Responses(code int, seq uint32, method sip.RequestMethod, callID
 // Wait waits until the call has arrived, and returns it.
 func (x *Trunk) Wait(callID string) *Call {
 	x.t.Helper()
-	for begun := time.Now(); time.Since(begun) < Timeout; time.Sleep(time.Millisecond) { // polls the condition
+	for begun := time.Now(); time.Since(begun) < Timeout; time.Sleep(time.Millisecond) {
 		x.mu.Lock()
 		c := x.calls[callID]
 		x.mu.Unlock()

@@ -36,8 +36,8 @@ func (l *Transport) reportConnection(from net.Addr, transport string) {
 	}
 }
 
-// addressOf converts from to an address with a port. It returns the zero value if the type of from
-// is unknown.
+// addressOf returns the IP address and the port of a net.Addr. It returns the zero value if the
+// net.Addr has another format.
 func addressOf(from net.Addr) netip.AddrPort {
 	at, _ := netip.ParseAddrPort(from.String())
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())

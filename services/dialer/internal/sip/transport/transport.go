@@ -55,8 +55,8 @@ type Config struct {
 	// its address. It must not block, and it can be nil. The texts come from an unknown peer and can
 	// be hostile.
 	Rejected func(Rejected)
-	// Ports contains the ports of another Transport, which has listeners. This Transport then has no
-	// listeners and only opens connections.
+	// Ports contains the ports of another Transport that has listeners. If Ports is set, this
+	// Transport has no listeners and only opens connections.
 	Ports map[string]int
 	// Request receives the requests of peers, each in its own goroutine. Response receives all
 	// responses in the order of their arrival, because transactions do not keep this order. Response
