@@ -15,8 +15,8 @@ import (
 
 // Admission is the result of Admit.
 type Admission struct {
-	// Refused is true if the call was marked to be refused, because the workspace has its highest
-	// number of concurrent inbound calls.
+	// Refused is true if the call was marked to be refused, because the workspace has reached its
+	// maximum number of concurrent inbound calls.
 	Refused bool
 	// Priced is true if the call needs a hold. PerMinute and IncrementSeconds are the price.
 	Priced           bool
@@ -42,9 +42,9 @@ FROM (SELECT @workspace_id::uuid AS id) AS one LEFT JOIN workspaces w ON w.works
 )
 
 // Admit decides whether an inbound call may be answered, and passes the call to change. If the
-// workspace has its highest number of concurrent inbound calls, the call is marked to be refused.
-// An admitted call counts until it ends or Refuse is called. Admit can be repeated. live is false
-// if the call has ended or is being ended.
+// workspace has reached its maximum number of concurrent inbound calls, the call is marked to be
+// refused. An admitted call counts until it ends or Refuse is called. Admit can be repeated. live
+// is false if the call has ended or is being ended.
 func (s *Store) Admit(
 	ctx context.Context, workspaceID, callID uuid.UUID, change func(*callstate.Call),
 ) (a Admission, live bool, err error) {
@@ -81,11 +81,13 @@ const inboundCall = `
 SELECT EXISTS (SELECT FROM calls WHERE call_id = @call_id AND workspace_id = @workspace_id) AS known,
 	` + refreshed + ` AS complete`
 
-// ReportInbound publishes the end of an inbound call again, for a hold whose settlement
-// billing-wallet does not know. For a live call it publishes nothing: the end of the call follows.
-// For an unknown call it publishes CallUnknown, unless the database server was not reconciled long
-// ago, because the row of the call can then be stored again. reported is true if it published an
-// event.
+// ReportInbound publishes the end of an inbound call again. billing-wallet requested this, because
+// it has a hold for the call and received no end. If the call is live, ReportInbound publishes
+// nothing, because the end will be published later.
+//
+// For an unknown call it publishes CallUnknown. But before the reconciliation of the database
+// server, and for refreshPeriod after it, it publishes nothing for an unknown call, because a
+// process can still store the row of the call again. reported is true if an event was published.
 func (s *Store) ReportInbound(
 	ctx context.Context, tx pgx.Tx, workspaceID, callID uuid.UUID,
 ) (reported bool, err error) {

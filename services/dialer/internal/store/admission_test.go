@@ -123,7 +123,7 @@ func TestAdmit_LimitsTheCallsOfOneWorkspace(t *testing.T) {
 	if w.admit(w.arrive()).Refused {
 		t.Error("a call was refused after another call had ended")
 	}
-	w.change(second, func(c *callstate.Call) { c.Refuse() }) // the credit was not sufficient
+	w.change(second, func(c *callstate.Call) { c.Refuse() }) // refused after its admission, for example for lack of credit
 	if w.admit(w.arrive()).Refused {
 		t.Error("a refused call counts")
 	}
@@ -216,7 +216,7 @@ func TestSaveWorkspace_EventWithoutInboundSettingsKeepsTheStoredOnes(t *testing.
 	}
 }
 
-func TestReportInbound_PublishesTheEndOrThatTheCallIsUnknown(t *testing.T) {
+func TestReportInbound_PublishesTheEndOrCallUnknown(t *testing.T) {
 	t.Parallel()
 	w := newInboundTenant(t, newPool(t), "+14155550171", nil)
 	live, over := w.arrive(), w.arrive()

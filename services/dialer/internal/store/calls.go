@@ -217,7 +217,7 @@ WHERE call_id = ANY (ARRAY(
 	ORDER BY deadline_at LIMIT 500 FOR UPDATE SKIP LOCKED))`
 
 // Sweep marks calls that must be hung up: calls that rang too long, calls that reached their
-// longest duration, and calls whose end was not reported in time. It returns how many calls it
+// maximum duration, and calls whose end was not reported in time. It returns how many calls it
 // marked.
 //
 // After a failover, the answer or the end of a call can be missing in the database. So Sweep marks
@@ -255,7 +255,8 @@ SELECT call_id, ending, test, false AS orphan FROM ours UNION ALL SELECT call_id
 type Hangup struct {
 	CallID uuid.UUID        `db:"call_id"`
 	Ending callstate.Ending `db:"ending"`
-	// Orphan is true if the call is live at the carrier, but its row has ended or does not exist.
+	// Orphan is true if the call is live at the carrier, but has ended or does not exist in the
+	// database.
 	Orphan bool `db:"orphan"`
 	// Test is true if the call is at the carrier of the test workspaces.
 	Test bool `db:"test"`

@@ -118,9 +118,10 @@ func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	}
 }
 
-// expireOldRequest runs Expire on a request that has been due for 25 h, and returns the request's
-// error code. The code is empty if the request did not end. If crowded is true, the workspace has
-// reached its limit of live calls. If trunkDown is true, no trunk can take a call.
+// expireOldRequest runs Expire on a request that has been due for 25 h, longer than a limit of one
+// day. It returns the request's error code, which is empty if the request did not end. If crowded
+// is true, the workspace has reached its limit of live calls. If trunkDown is true, no trunk can
+// take a call.
 func expireOldRequest(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()
 	pool := newPool(t)

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestStoreOutbound_ConcurrentCallsKeepTheChannelLimit(t *testing.T) {
+func TestStoreOutbound_ConcurrentCallsDoNotExceedTheChannelLimit(t *testing.T) {
 	t.Parallel()
 	const channels, calls = 5, 40
 	pool := newLegPool(t)

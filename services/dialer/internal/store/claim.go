@@ -22,7 +22,7 @@ const (
 	// longestClaimDelay is the longest time after the end of a claim at which its fence can still
 	// commit. Until then, the limits count the request as in use.
 	longestClaimDelay = 2 * time.Second
-	// dueAhead is how long before its due time Due finds a request.
+	// Due returns workspaces with requests that are due now or will be due within dueAhead.
 	dueAhead = 2 * time.Second
 )
 
@@ -75,8 +75,8 @@ WHERE q.look_at <= now() + @ahead::interval AND (@test::boolean IS NULL OR w.tes
 
 // Due returns the workspaces whose first queued request is due now or within two seconds. It locks
 // no rows. Due omits workspaces whose record has not arrived from workspaces.v1 yet, because their
-// requests cannot be dialed. It omits paused workspaces, unless they may not dial at all, because
-// then their requests must be blocked.
+// requests cannot be dialed. It also omits paused workspaces. But it returns a paused workspace
+// that may not dial at all, because the requests of such a workspace must be blocked.
 func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	var found []dialqueue.Due
 	// The settings of byIndex end with the transaction. So both statements must run in one
@@ -524,7 +524,7 @@ func (u usage) queueUsage(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allo
 }
 
 // saveBucket inserts the bucket if version is 0. Otherwise it changes the bucket if the stored
-// version is still this version.
+// version equals version.
 func saveBucket(batch *pgx.Batch, version int64, args pg.Args) {
 	args["version"], args["late"] = version, lateAfter
 	if version == 0 {

@@ -147,7 +147,7 @@ func (s *costSide) pages(b *testing.B) (most int) {
 		store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour},
 	)
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-		for range 20 { // Pages repeats the claim, and each claim needs a due request
+		for range 20 { // seen.Pages runs the claim several times, and each run needs a due request
 			s.enqueue(b)
 		}
 		seen.Forget()

@@ -109,7 +109,7 @@ func TestClaim_CostDoesNotGrowWithScheduledRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim = pagesOf(t, seen, func() {
-			for range 20 { // Pages repeats the claim, and each claim needs a due request
+			for range 20 { // pagesOf runs the claim several times, and each run needs a due request
 				next++
 				enqueue(t, pool, plain, aRequest(workspace, next))
 			}
@@ -172,7 +172,7 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	}{
 		{name: "channels of the trunk", trunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, overall: ample},
 		{name: "live calls of all trunks", trunk: ample, overall: dialqueue.Limit{Live: 20, PerSecond: 100_000}},
-		// The bucket has 20 tokens, and 2 of them are reserved.
+		// 200 calls per second give the bucket 20 tokens, and a tenth of them (2) is reserved.
 		{name: "calls per second of the trunk", trunk: dialqueue.Limit{Live: 100_000, PerSecond: 200}, overall: ample},
 		{name: "calls per second of all trunks", trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 200}},
 	}
@@ -204,7 +204,7 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	}
 }
 
-func TestClaim_ReplicasTogetherKeepTheLimitOfLiveCalls(t *testing.T) {
+func TestClaim_ReplicasTogetherDoNotExceedTheLimitOfLiveCalls(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	first := newStore(pool)
@@ -271,8 +271,8 @@ func dialClaimed(t *testing.T, st *store.Store, capacity store.Capacity) (calls 
 	return calls
 }
 
-// usedByWorkspace returns the number of requests in use of all workspaces, of the workspace $1, and
-// of the workspace that has the most.
+// usedByWorkspace returns three numbers of requests in use: of all workspaces, of the workspace $1,
+// and of the workspace with the most requests in use.
 const usedByWorkspace = `
 SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0), coalesce(max(n), 0) FROM (
 	SELECT workspace_id, count(*) AS n FROM dial_queue
@@ -380,7 +380,7 @@ func TestClaim_ProcessThatHaltsInAClaimDoesNotBlockOthers(t *testing.T) {
 	}
 }
 
-func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
+func TestClaim_ReplicasTogetherDoNotExceedTheRateLimit(t *testing.T) {
 	t.Parallel()
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
 	tests := []struct {

@@ -11,8 +11,8 @@ import (
 
 // waiting + condition + waitingEnd is an SQL expression for the waiting requests of the workspaces
 // for which the condition is true. Claimed and held requests are not included. The expression is
-// used only while a pause is active. It can leave out paused workspaces, whose requests a scan of
-// all due requests would read.
+// used only while a pause is active. With a condition that excludes paused workspaces, it does not
+// read their requests, unlike a scan of all due requests.
 const (
 	waiting = `(SELECT q.due_at FROM workspaces w
 	LEFT JOIN LATERAL (SELECT b.scan_from FROM rate_buckets b WHERE b.scope = w.workspace_id::text

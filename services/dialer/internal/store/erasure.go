@@ -203,7 +203,7 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 	}
 	var at time.Time
 	if err := tx.QueryRow(ctx, advanceErasure, args).Scan(&at); err != nil {
-		return fmt.Errorf("store the progress: %w", err) // no row: another replica did the step
+		return fmt.Errorf("store the progress: %w", err) // no row means that another replica did the step
 	}
 	e := Erasure{ID: job.ID, WorkspaceID: job.WorkspaceID}
 	var batch pgx.Batch

@@ -188,8 +188,8 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 		default:
 		}
 	}
-	// A record must wait at most one second. Only the large run checks this, because make test asserts
-	// no times.
+	// A record must wait at most one second. Only the run with -large checks this, because `make test`
+	// asserts no times.
 	if *large && longest > time.Second {
 		t.Errorf("longest record beside the erasure = %s, want at most 1 s", longest)
 	}

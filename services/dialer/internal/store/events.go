@@ -67,8 +67,9 @@ WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @w
 const mayAnswer = `NOT coalesce(a.deleted, false) AND w.status IS DISTINCT FROM 'suspended'
 	AND (@test::boolean IS NULL OR coalesce(w.test, false) = @test)`
 
-// insertArrival inserts no row if the workspace is suspended, or if the carrier does not place the
-// calls of its mode (live or test). The call is then stored as an orphaned call and hung up.
+// insertArrival inserts no row if the workspace is suspended, or if the carrier does not place
+// calls of the workspace's mode (live or test). The call is then stored as an orphaned call and
+// hung up.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at, test, priced)
@@ -87,8 +88,8 @@ SELECT EXISTS (
 	WHERE n.phone_e164 = @to AND ` + mayAnswer + `)`
 
 // Serves reports whether the dialer answers inbound calls to a number. The number must be assigned
-// to an agent. The workspace must not be suspended, and the store must include its mode (live or
-// test).
+// to an agent. The workspace must not be suspended, and its mode (live or test) must be one of the
+// store's modes.
 func (s *Store) Serves(ctx context.Context, to string) (served bool, err error) {
 	if err = s.pool.QueryRow(ctx, isServed, pg.Args{"to": to, "test": s.modes.Test()}).Scan(&served); err != nil {
 		return false, fmt.Errorf("look up an inbound number: %w", err)
@@ -102,8 +103,8 @@ ON CONFLICT (call_id) DO NOTHING`
 
 // Folded contains the results of Fold in addition to the changed calls.
 type Folded struct {
-	// Orphans contains the calls that are live at the carrier, but whose rows have ended or do not
-	// exist. DueHangups returns such a call until ForgetOrphan is called for it.
+	// Orphans contains the calls that are live at the carrier, but have ended or do not exist in the
+	// database. DueHangups returns such a call until ForgetOrphan is called for it.
 	Orphans []uuid.UUID
 	// OptOuts contains the opt-outs of calls that have no row.
 	OptOuts []*callstate.OptOut

@@ -186,9 +186,9 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now() FROM over`
 
-// releaseHeld makes requests due that were held for an earlier call to their number, up to 100 per
-// number. The relation `over` contains the ended calls. The first request is dialed, and the other
-// requests are held again during its call.
+// releaseHeld makes held requests due again if the call for which they were held has ended, up to
+// 100 requests per number. The relation `over` contains the ended calls. The first request is
+// dialed, and the other requests are held again during its call.
 const releaseHeld = `
 	UPDATE dial_queue d SET held = false,
 		look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)

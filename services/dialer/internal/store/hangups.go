@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// If the dialer is already hanging up a call, these statements do not change the call's ending.
+// If the dialer is already hanging up a call, these statements do not change the column `ending` of
+// the call.
 const (
 	requestCallHangup = `
 UPDATE calls SET hangup_at = CASE WHEN ending = '' THEN now() ELSE hangup_at END,

@@ -179,8 +179,9 @@ FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
 // voidEarlier makes an earlier call of the request void, because its attempt is over and no phone
-// rang. The database has lost that, and the fence of a later call, whose intent was published. The
-// later call replaces the void call. One of three conditions shows that the attempt is over:
+// rang. A failover lost the end of this attempt, and the fence of a later call whose intent was
+// published. The later call replaces the void call. One of three conditions shows that the attempt
+// is over:
 //   - The intent of the earlier call is withdrawn.
 //   - The process of the later call is the process of the earlier call.
 //   - The later call has a live SIP leg, and the earlier call was not restored.

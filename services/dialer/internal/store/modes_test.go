@@ -67,7 +67,7 @@ func (m modes) number(t *testing.T, phone string, workspace, agent uuid.UUID) {
 	}
 }
 
-func TestClaim_TakesOnlyRequestsOfItsModes(t *testing.T) {
+func TestClaim_TakesOnlyRequestsInTheModeOfTheStore(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	live, test := aRequest(m.liveID, 1), aRequest(m.testID, 2)
@@ -141,7 +141,7 @@ func TestFence_CarrierOfTheOtherModeIsRejected(t *testing.T) {
 		if want := map[bool]int{true: 1, false: 0}[tt.want == nil]; stored != want {
 			t.Errorf("%s: fences = %d, want %d", tt.name, stored, want)
 		}
-		if tt.want != nil { // block the request, so that the next row's claim does not take it
+		if tt.want != nil { // block the request, so that the claim of the next test case does not take it
 			if err := m.all.Block(t.Context(), claimed[0], dialqueue.NoNumber()); err != nil {
 				t.Errorf("%s: the request is not queued after the refused fence: %v", tt.name, err)
 			}
@@ -250,7 +250,7 @@ func TestSaveWorkspace_NeverChangesTheMode(t *testing.T) {
 	}
 }
 
-func TestArrival_OnlyWorkspacesOfTheCarrierReceiveCalls(t *testing.T) {
+func TestArrival_IsAcceptedOnlyForNumbersInTheModeOfTheStore(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	m.number(t, "+14155550001", m.liveID, m.liveAgent)

@@ -105,7 +105,7 @@ func checkPublishedEnd(t *testing.T, pool *pgxpool.Pool, callID uuid.UUID, statu
 	}
 }
 
-// If the end of one of its calls were published, the request would end.
+// If the end of one call of an open request were published, the request would end.
 func TestEndOverdueCall_WaitsForTheEndOfTheRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -219,7 +219,7 @@ func TestSetDialing_ConcurrentChangesLeaveAConsistentState(t *testing.T) {
 
 // Every claim reads the periods of the pauses. So a client that often pauses and resumes must not
 // create many periods.
-func TestSetDialing_QuickPausesShareOnePeriod(t *testing.T) {
+func TestSetDialing_PausesWithinAMinuteAreStoredAsOnePeriod(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -556,7 +556,7 @@ func TestClaim_ReadsThePausesOncePerDueTime(t *testing.T) {
 	}
 	recent, old := pages("1 hour"), pages("25 hours")
 	t.Logf("pages of a claim of recent requests = %d, of old requests = %d", recent, old)
-	if old > recent+300 { // one read of the pauses takes about 30 pages, so 40 reads would take about 1,200
+	if old > recent+300 { // reading the pauses (30 pages) for each of the 40 requests would read 1,200 pages
 		t.Errorf("pages of a claim of old requests = %d, want about the %d pages of recent requests", old, recent)
 	}
 }

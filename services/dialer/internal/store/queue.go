@@ -247,7 +247,8 @@ func (s *Store) Fail(ctx context.Context, r dialqueue.Request, why dialqueue.Ref
 }
 
 // endClaim runs a guarded UPDATE that ends the claim of a request, and publishes the event that
-// newFact returns. The UPDATE returns the current time for newFact, and values for columns.
+// newFact returns. The UPDATE returns the current time, which is passed to newFact, and the values
+// that are scanned into columns.
 func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFact func(at time.Time) callstate.Fact,
 	columns ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {

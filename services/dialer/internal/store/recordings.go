@@ -125,8 +125,9 @@ func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool,
 	return false, s.Close(ctx, callID, true)
 }
 
-// loseUnreachable marks recordings as lost whose spool had no heartbeat for @after, because their
-// files cannot be reached. If an erasure waits for such a recording, it is marked for deletion.
+// loseUnreachable marks a recording as lost if its spool had no heartbeat for @after, because the
+// file of the recording cannot be reached. If an erasure waits for such a recording, it is marked
+// for deletion.
 const loseUnreachable = `
 UPDATE recordings r SET state = CASE WHEN erasures = '{}' THEN 'lost' ELSE 'leaving' END, spool = @spool, try_at = now(), ended_at = coalesce(ended_at, now())
 WHERE r.call_id = ANY (ARRAY(
@@ -240,9 +241,9 @@ WHERE call_id = ANY (ARRAY(
 		AND r.ended_at < @now::timestamptz - coalesce(make_interval(days => w.keep_recordings_days), @keep::interval)
 	ORDER BY r.ended_at LIMIT @limit FOR UPDATE OF r SKIP LOCKED))`
 
-// Expire marks up to limit recordings for deletion whose retention period has ended. The period is
-// a setting of the workspace. If the workspace has none, defaultPeriod applies. Expire returns how
-// many recordings it marked.
+// Expire marks up to limit recordings for deletion. It selects recordings whose retention period
+// has ended. The period is a setting of the workspace. If the workspace has none, defaultPeriod
+// applies. Expire returns how many recordings it marked.
 func (s *Recordings) Expire(ctx context.Context, now time.Time, defaultPeriod time.Duration, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": defaultPeriod, "limit": limit})
 	if err != nil {

@@ -265,7 +265,7 @@ func TestClaim_ReplicasNeverClaimTheSameRequest(t *testing.T) {
 	}
 }
 
-func TestClaim_KeepsLimitsAndSharesCapacity(t *testing.T) {
+func TestClaim_ObeysTheLimitsOfEachWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

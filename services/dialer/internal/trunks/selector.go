@@ -25,9 +25,9 @@ func (s *Selector) SetProcesses(n int) {
 	s.processCount = n
 }
 
-// Candidates returns the active trunks that have a free channel and are not unavailable. live
-// contains the number of live calls of each trunk. The trunks are sorted by Priority, and then by
-// the part of their channels that is in use.
+// Candidates returns the active trunks that have a free channel and for which isUnavailable returns
+// false. live contains the number of live calls of each trunk. The trunks are sorted by Priority,
+// and then by the part of their channels that is in use.
 func Candidates(active []Trunk, live map[uuid.UUID]int, isUnavailable func(uuid.UUID) bool) []Trunk {
 	candidates := slices.DeleteFunc(slices.Clone(active), func(t Trunk) bool {
 		return live[t.TrunkID] >= int(t.Channels) || isUnavailable(t.TrunkID)

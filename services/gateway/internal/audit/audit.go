@@ -1,4 +1,4 @@
-// Package audit defines the audit log. It contains changes, and reads of transcripts and
+// Package audit defines the audit log. The audit log contains changes, and reads of transcripts and
 // recordings. The package removes secrets and personal data of contacts from the entries.
 package audit
 
@@ -94,7 +94,7 @@ const redacted = "[redacted]"
 
 // State returns a JSON body for the audit log. It replaces the values of secret members and of
 // personal data, so that an erasure does not have to change the audit log. It returns nil if the
-// body is not JSON or is too large. A list becomes an object with the member data. objectType is
+// body is not JSON or is too large. A list becomes an object with the member "data". objectType is
 // the type of the object that the body describes.
 func State(objectType string, body []byte) json.RawMessage {
 	if len(bytes.TrimSpace(body)) == 0 || len(body) > MaxState {

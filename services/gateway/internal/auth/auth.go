@@ -133,8 +133,8 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 	return holder, status, nil
 }
 
-// rejectKey returns the 401 error for an unknown key. If the request could not be counted or is
-// above the limit, it returns that error instead.
+// rejectKey returns the 401 error for an unknown key. If err is not nil, because the request could
+// not be counted or is above the limit, rejectKey returns err instead.
 func (d *Authenticator) rejectKey(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
 	if err == nil {
 		err = unknownKey()
