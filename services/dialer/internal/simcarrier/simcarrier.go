@@ -1,5 +1,5 @@
-// Package simcarrier is the carrier for the simulated telephone network (cmd/simcarrier), which it
-// calls over HTTP.
+// Package simcarrier implements a carrier that sends its requests over HTTP to the simulated
+// telephone network (cmd/simcarrier).
 package simcarrier
 
 import (
@@ -217,8 +217,8 @@ func (c *Carrier) do(ctx context.Context, method, path string, body, into any) (
 	return c.send(ctx, method, path, body, into)
 }
 
-// send sends one HTTP request. The HTTP client repeats a request if it can read the body again, so
-// send hides the type of the body.
+// send sends one HTTP request. The HTTP client can repeat a request whose body it can read again.
+// send hides the type of the body, so that the client cannot read it again.
 func (c *Carrier) send(ctx context.Context, method, path string, body, into any) (int, error) {
 	var payload io.Reader
 	if body != nil {

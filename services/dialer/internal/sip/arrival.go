@@ -192,7 +192,7 @@ func (r *Arrival) Take(t Trunk, observer Observer) (*Dialog, error) {
 	d.addPeer(d.leg.requestRoute().Hop)
 	canceled := make(chan struct{})
 	if !r.tx.OnCancel(func(*sip.Request) { close(canceled) }) {
-		d.requestHangup(callstate.OriginatorCancel) // the CANCEL arrived before the handler was set
+		d.requestHangup(callstate.OriginatorCancel) // the CANCEL arrived before the handler of CANCEL was set
 	}
 	r.agent.spawn(func() { d.runInbound(canceled) })
 	return d, nil

@@ -80,8 +80,8 @@ type Dialog struct {
 	// remoteBye receives the cause of the peer's BYE. timerChanged receives a value when the session
 	// timer changes.
 	remoteBye chan callstate.Cause
-	// answered is closed when the dialog is established. responses queues the responses to this
-	// side's open INVITE.
+	// answered is closed when the dialog is established. responses is the queue of the responses to
+	// this side's open INVITE.
 	answered     chan struct{}
 	responses    responses
 	timerChanged chan struct{}

@@ -89,7 +89,7 @@ func (a *UserAgent) sendFinal(req *sip.Request, tx *sip.ServerTx, res *sip.Respo
 }
 
 func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag string) {
-	if !req.IsAck() { // wait: the request can overtake the peer's earlier 200
+	if !req.IsAck() { // wait, because the request can arrive before the peer's earlier 200
 		waitForEither(d.answered, d.done)
 	}
 	known, otherFork, ended := d.classifyTag(theirTag)

@@ -101,7 +101,7 @@ func TestInvite_EndsACallThatRingsOrIsAnsweredAfterTheResponseTimeout(t *testing
 	}
 }
 
-// Each retransmission of a 200 must get a new ACK with a new branch.
+// The test also checks that each retransmission of a 200 gets a new ACK with a new branch.
 func TestInvite_HangsUpOtherPhonesOfAForkedINVITE(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	branches := make(chan string, 8)
@@ -198,7 +198,7 @@ func TestOffered_PeerHoldsAndResumesTheCall(t *testing.T) {
 	})
 }
 
-// RFC 3261 section 13.3.1.4 requires this retransmission also for the 200 to an INVITE within the
+// RFC 3261 section 13.3.1.4 requires the retransmission of the 200 also for an INVITE within the
 // call.
 func TestOffered_200IsRetransmittedUntilTheACK(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, transport string) {

@@ -24,9 +24,9 @@ type Invite struct {
 	// Body is the SDP offer. An empty ContentType means application/sdp.
 	Body        []byte
 	ContentType string
-	// FirstResponse is how long the trunk may take until its first response. FirstRing is how long it
-	// may take until the phone rings. Ring is how long the phone may ring (default 60 s). The
-	// constants below are the other defaults.
+	// FirstResponse is how long the trunk may take until its first response. FirstRing is how long the
+	// trunk may take until the phone rings. The constants of the same names are the defaults. Ring is
+	// how long the phone may ring (default 60 s).
 	FirstResponse, FirstRing, Ring time.Duration
 	// NotRinging is the hangup cause if the trunk has responded, but the phone does not ring within
 	// FirstRing. The default is recovery_on_timer_expire. If the trunk has not responded, the cause is
@@ -292,7 +292,8 @@ func (at *attempt) watchAcks() {
 				}
 			case <-tx.Done():
 				return
-			// No timer ends the transaction while the phone rings. So it can outlast the user agent.
+			// No timer ends the transaction while the phone rings. So the transaction can outlast the user
+			// agent.
 			case <-at.agent.stop:
 				return
 			}

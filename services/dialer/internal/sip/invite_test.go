@@ -309,8 +309,7 @@ func TestInvite_TrunkWithoutResponseCountsAsFailed(t *testing.T) {
 }
 
 // A trunk that sends no response has failed, even if FirstRing is shorter than FirstResponse. A
-// trunk that responded with 100 has not failed. Then the call ends with the cause
-// Invite.NotRinging.
+// trunk that responded with 100 has not failed, and its call ends with the cause Invite.NotRinging.
 func TestInvite_CauseShowsWhetherTheTrunkResponded(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {})

@@ -83,7 +83,7 @@ func (a *UserAgent) handleResponse(res *sip.Response) {
 	}
 }
 
-// maxStrays is the maximum number of stored strays, answered calls that no process owns.
+// maxStrays is the maximum number of stored strays (200s for which this user agent has no leg).
 const maxStrays = 1000
 
 type strayKey struct {
@@ -268,8 +268,8 @@ func (d *Dialog) handleLate(res *sip.Response) {
 }
 
 // handleLateAnswer handles a 200 that is retransmitted, that arrives late, or that another phone of
-// a forked INVITE sent. Each 200 is acknowledged with a new branch. Dialogs except the established
-// one are hung up with one BYE.
+// a forked INVITE sent. Each 200 is acknowledged with a new branch. Each dialog except the
+// established one is hung up with one BYE.
 func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	tag := tagOf(res.To())
 	d.mu.Lock()

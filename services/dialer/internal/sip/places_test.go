@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// portResolver resolves each host name to SRV records with these ports of the loopback address, in
-// this order.
+// portResolver resolves each host name to SRV records of the loopback address. The records have the
+// ports in the list, in this order.
 type portResolver []int
 
 func (portResolver) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {

@@ -21,8 +21,8 @@ import (
 const sessionTooSmall = 422
 
 // send stores the teardown state and sends the INVITE. An INVITE that is too large for a datagram
-// is sent over TCP. If the peer accepts no TCP connection, it is sent over UDP (RFC 3261 section
-// 18.1.1).
+// is sent over TCP. If the peer accepts no TCP connection, the INVITE is sent over UDP (RFC 3261
+// section 18.1.1).
 //
 // If sending to an address fails, send tries the next address (RFC 3263 section 4.3).
 func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Route) (*sip.ClientTx, error) {

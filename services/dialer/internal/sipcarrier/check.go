@@ -118,7 +118,7 @@ func (k *trunkCheck) checkDNS(ctx context.Context) trunks.CheckStep {
 		"%s: no %s address", strings.Join(seen, ", "), family)
 }
 
-// addressFamily returns the address family of SIP_ADVERTISED_ADDR, which calls use.
+// addressFamily returns the address family of SIP_ADVERTISED_ADDR. Calls use only this family.
 func (k *trunkCheck) addressFamily() string {
 	if transport.SameFamily(k.carrier.agent.Advertised(), "::") {
 		return "IPv6"

@@ -166,8 +166,8 @@ func TestOriginate_RefusalAfterTheWaitCountsOnlyIfItConcernsTheAccount(t *testin
 	}
 }
 
-// The trunk has sent only 100 when another database server takes over. A 100 does not prove that
-// the trunk works, so its half-open circuit must stay half-open.
+// The trunk has sent only 100 when Refresh is called after a change of the database server. A 100
+// does not prove that the trunk works, so its half-open circuit must stay half-open.
 func TestOriginate_RefreshEndsTheWaitForTheTrunk(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})

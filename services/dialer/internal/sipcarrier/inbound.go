@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// answerTimeout is how long answering an inbound call may take after it was requested.
+// answerTimeout limits the time from the request to answer an inbound call until the answer.
 const answerTimeout = 20 * time.Second
 
 // Arrive accepts an inbound call and does not block. The call starts to ring when its leg is
@@ -68,7 +68,8 @@ func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 		return
 	}
 	l.attachDialog(d)
-	// If the call has already ended, its end is in the queue. The arrival must be stored before it.
+	// If the call has already ended, its end is in the queue. The arrival must be stored before the
+	// end.
 	l.enqueueFirst(entry{write: func(ctx context.Context) error {
 		if !c.numberAssigned(ctx, l, to) {
 			c.cfg.Rejected.addUnassigned(a)

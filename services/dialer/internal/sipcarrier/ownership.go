@@ -165,7 +165,8 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 	for _, one := range asked {
 		l := c.leg(one.CallID)
 		switch {
-		// The call has no leg here: its INVITE was not sent, or the end of its leg was not stored.
+		// This process has no leg of the call: its INVITE was not sent, or the end of its leg was not
+		// stored.
 		case l == nil && one.HangupAt != nil:
 			c.endOrphanAsync(ctx, one)
 		case l != nil && one.HangupAt != nil:
@@ -177,8 +178,8 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 	return nil
 }
 
-// adoptOrphans takes over and ends the calls of dead processes (the orphans). Their audio was lost
-// when the process died.
+// adoptOrphans takes over and ends the calls of dead processes (the orphans). The audio of such a
+// call was lost when its process died.
 func (c *Carrier) adoptOrphans(ctx context.Context) error {
 	orphans, err := c.legStore.Adopt(ctx)
 	if err != nil || len(orphans) == 0 {

@@ -72,7 +72,7 @@ func (c *Carrier) keepEnded(l *leg, last []entry) {
 	c.endedLegs.add(endedLeg{leg: kept, last: last})
 }
 
-// Refresh stores data again that a failover of the database can have lost: the events of this
+// Refresh stores again the data that a failover of the database can have lost: the events of this
 // process's live legs, the ends of its last legs, and its last opt-outs. Without Refresh, an
 // answered outbound call would end as not answered, a call that has ended would count as live until
 // its maximum duration, and an inbound call would have no row. A repeated call of Refresh has no
@@ -87,7 +87,7 @@ func (c *Carrier) Refresh() {
 	go c.refreshEnded()
 }
 
-// refreshEnded stores the ends of legs again that are missing in the database.
+// refreshEnded stores again the ends of legs that are missing in the database.
 func (c *Carrier) refreshEnded() {
 	kept := c.endedLegs.all()
 	if len(kept) == 0 {

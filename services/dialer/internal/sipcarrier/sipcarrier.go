@@ -56,7 +56,7 @@ type TrunkStore interface {
 	Find(ctx context.Context, trunkID uuid.UUID) (trunks.Trunk, error)
 }
 
-// Conversations creates the audio and conversation of calls.
+// Conversations creates a Conversation for each call.
 type Conversations interface {
 	// Begin allocates media for a call. The caller must call Conversation.End.
 	Begin(ctx context.Context, callID uuid.UUID, trunk trunks.Trunk) (Conversation, error)
@@ -162,7 +162,7 @@ type Carrier struct {
 	changed       chan struct{}      // closed and replaced when this process has stored a step
 	stopped       chan struct{}      // closed when Run has returned
 
-	storingOptOuts atomic.Int64 // opt-outs that are not stored yet
+	storingOptOuts atomic.Int64 // number of opt-outs that are not stored yet
 	optOuts        recent[carrier.Event]
 	endedLegs      recent[endedLeg]
 }

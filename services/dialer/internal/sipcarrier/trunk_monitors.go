@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// Values of the label result of the metric ringfence_dialer_sip_invites_total. A call whose INVITE
-// could not be sent is not counted. The metric ringfence_dialer_sip_trunk_up shows that its trunk
-// does not answer.
+// Values of the label `result` of the metric ringfence_dialer_sip_invites_total. A call whose
+// INVITE could not be sent is not counted. The metric ringfence_dialer_sip_trunk_up shows that its
+// trunk does not answer.
 const (
 	resultAnswered = "answered"
 	resultRefused  = "refused"

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// recentMinutes is the length in minutes of the period whose calls replicas.Recent counts.
+// recentMinutes is the length, in minutes, of the period for which replicas.Recent counts calls.
 const recentMinutes = 5
 
 // trunkState contains data about a trunk that only operators see. The state of the monitor and of

@@ -27,8 +27,8 @@ func (m Message) ends() (from, to netip.AddrPort, direction string) {
 	return m.Peer, m.Local, "received"
 }
 
-// The format is the classic one of libpcap. Times are in microseconds, and each packet begins with
-// its IP header.
+// These constants describe the classic file format of libpcap. Times are in microseconds, and each
+// packet begins with its IP header.
 const (
 	pcapMagic   = 0xa1b2c3d4
 	linkTypeRaw = 101

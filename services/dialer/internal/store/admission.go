@@ -31,7 +31,8 @@ const (
 	lockAdmissions = `
 SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' inbound ' || @workspace_id::text, 0))`
 
-	// A call that a dialer of an earlier version answered is not admitted, but it counts.
+	// A call that a dialer of an earlier version answered has no admission, but it counts towards the
+	// limit.
 	admissionOf = `
 SELECT coalesce(w.inbound_per_minute_micro, 0) AS per_minute, coalesce(w.inbound_increment_seconds, 1) AS increment,
 	coalesce(w.inbound_max_concurrent, @max_concurrent) AS max_concurrent, (

@@ -160,7 +160,7 @@ func TestAdmit_ConcurrentCallsDoNotExceedTheLimit(t *testing.T) {
 	}
 }
 
-func TestAdmit_ReturnsThePriceAndTheLongestCall(t *testing.T) {
+func TestAdmit_ReturnsThePriceAndTheMaximumDuration(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name     string

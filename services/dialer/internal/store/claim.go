@@ -36,7 +36,7 @@ type Capacity struct {
 	OfTrunk dialqueue.Limit
 	Total   dialqueue.Limit
 	// Unused is, by workspace, the number of tokens that earlier claims took for requests without a
-	// dial. The claim returns these tokens to the buckets, also if it takes no request.
+	// dial. The claim returns these tokens to the buckets, even if it takes no request.
 	Unused map[uuid.UUID]int
 }
 

@@ -201,8 +201,8 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <> 'fenced'
 	AND (@test::boolean IS NULL OR test = @test)`
 
-// LiveCalls returns the calls that, according to their rows, the carrier accepted and that have not
-// ended.
+// LiveCalls returns the calls that the carrier accepted and that have not ended, according to the
+// database.
 func (s *Store) LiveCalls(ctx context.Context) ([]uuid.UUID, error) {
 	ids, err := pg.Values[uuid.UUID](ctx, s.pool, liveCalls, pg.Args{"test": s.modes.Test()})
 	if err != nil {

@@ -160,8 +160,8 @@ func (s *Store) fenceGroup(ctx context.Context, tx *pg.Pipeline, fences []Fence,
 	return nil
 }
 
-// Releases returns how often the call request was queued again because of the cause after it had
-// been dialed.
+// Releases returns how often the call request was queued again after a dial that ended with the
+// cause.
 func (s *Store) Releases(ctx context.Context, id uuid.UUID, cause callstate.Cause) (releases int, err error) {
 	const query = `SELECT count(*) FROM calls
 WHERE call_request_id = @call_request_id AND status = 'void' AND hangup_cause = @cause`

@@ -27,9 +27,10 @@ var ErrReconciled = errors.New("another process has already reconciled the datab
 
 type serverGuard struct{ server atomic.Pointer[string] }
 
-// UseServer sets the only database server on which the store permits claims, fences, reviews of
-// fences, timeouts of calls and requests, and reads of the carrier's events. Before the first call
-// of UseServer, any server is permitted. ApplyEvents runs on any server.
+// UseServer sets the only database server on which the store claims requests, commits fences,
+// returns calls from OwnFences, ends calls and requests after a timeout, and reads the carrier's
+// events. Before the first call of UseServer, any server is permitted. ApplyEvents runs on any
+// server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
 func (s *Store) server() string {

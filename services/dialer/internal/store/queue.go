@@ -385,7 +385,8 @@ func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	return moved.RowsAffected(), nil
 }
 
-// moveLongCalls changes requests of live calls whose look_at is more than five minutes ago.
+// moveLongCalls sets look_at to the current time in requests of live calls whose look_at is more
+// than five minutes ago.
 const moveLongCalls = `
 UPDATE dial_queue q SET look_at = now()
 WHERE q.call_request_id = ANY (ARRAY(

@@ -36,7 +36,7 @@ func NewRecordings(pool *pgxpool.Pool, spool uuid.UUID) *Recordings {
 
 // beginRecording locks the row of the call until the commit, so that an erasure of the person
 // cannot run concurrently. After an earlier erasure, the statement refuses the recording. A later
-// erasure deletes it.
+// erasure deletes the recording.
 const beginRecording = `
 INSERT INTO recordings (call_id, workspace_id, key, spool)
 SELECT c.call_id, c.workspace_id, @key, @spool FROM calls c
@@ -155,8 +155,8 @@ type Due struct {
 const retryLater = ` tries = r.tries + 1,
 	try_at = now() + least(interval '5 minutes', interval '1 second' * power(2, least(r.tries, 9)))`
 
-// dueUploads sets in_storage before the upload. If the process dies during the upload, another
-// process knows that the object can exist and deletes it.
+// dueUploads sets in_storage before the upload. If the process dies during the upload, in_storage
+// shows that the object can exist, and another process deletes it.
 const dueUploads = `
 UPDATE recordings r SET in_storage = true,` + retryLater + `
 WHERE r.call_id = ANY (ARRAY(

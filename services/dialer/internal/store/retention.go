@@ -36,8 +36,9 @@ WITH page AS MATERIALIZED (
 	RETURNING q.call_request_id
 )
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
-	// A fence is kept while the row of its call or of its request exists. The fences of a request are
-	// counted to number its attempts, and a call with a recording is kept.
+	// A fence is kept while the row of its request exists, because the fences of a request are counted
+	// to number its attempts. It is also kept while the row of its call exists, which can be longer if
+	// the call has a recording.
 	deleteFences = `
 WITH page AS MATERIALIZED (
 	SELECT call_id AS id FROM fences WHERE call_id > @after AND call_id < @before ORDER BY call_id LIMIT @most

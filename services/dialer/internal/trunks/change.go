@@ -38,9 +38,9 @@ const (
 	maxList           = 100
 )
 
-// Change applies the fields of an operator's request body to the trunk and increases its version.
-// null resets a setting to its default. The error names the invalid field. After an error, the
-// trunk must not be used, because some of its fields have already changed.
+// Change applies the fields of an operator's request body to the trunk and increases its version. A
+// field that is null resets a setting to its default. The error names the invalid field. After an
+// error, the trunk must not be used, because some of its fields have already changed.
 func (t *Trunk) Change(body map[string]json.RawMessage) error {
 	fresh := New(t.TrunkID)
 	settings := t.settings(&fresh)

@@ -17,6 +17,6 @@ type CheckStep struct {
 	Result CheckResult
 	// Seen is what the step found at the trunk.
 	Seen string
-	// Remedy says what the operator can do after a failed step. It is empty for other steps.
+	// Remedy is what the operator can do after a failed step. It is empty for other steps.
 	Remedy string
 }

@@ -41,7 +41,7 @@ type Actor struct {
 	Type ActorType `db:"actor_type"`
 	// ID is the id of the API key or of the person, or the name of the operator.
 	ID string `db:"actor_id"`
-	// Name is the name at the time of the entry.
+	// Name is the actor's name at the time of the entry.
 	Name string `db:"actor_name"`
 }
 

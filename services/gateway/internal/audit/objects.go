@@ -170,7 +170,8 @@ func (e Entry) Complete() Entry {
 	return e
 }
 
-// withReason adds a reason to a state. A state that has a member reason is not changed.
+// withReason adds a reason to a state. It does not change a state that already has a member named
+// reason.
 func withReason(state json.RawMessage, reason string) json.RawMessage {
 	members := map[string]json.RawMessage{}
 	if state != nil && json.Unmarshal(state, &members) != nil {

@@ -304,8 +304,9 @@ func (l *Transport) expectResponse(callID string) (stop func()) {
 // receiveBufferBytes is the requested size of the receive buffer of the UDP socket.
 const receiveBufferBytes = 4 << 20
 
-// errorPause is the pause after a temporary error of a listener, for example if there are no file
-// descriptors. The listener then tries again, because sipgo would stop listening after the error.
+// errorPause is the pause after a temporary error of a listener, for example if there are no free
+// file descriptors. The listener then tries again, because sipgo would stop listening after the
+// error.
 const errorPause = 50 * time.Millisecond
 
 // datagramConn is a PacketConn that continues to read after errors and records datagrams.
