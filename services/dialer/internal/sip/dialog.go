@@ -62,8 +62,8 @@ type Observer struct {
 	Ended func(End)
 }
 
-// Dialog is one leg, the SIP side of one call: first the INVITE, then the established dialog. After
-// its end, it handles late messages for the time Config.Linger.
+// Dialog is one leg, the SIP side of one call: first the INVITE, then the established dialog. For
+// the time Config.Linger after the end of the leg, it handles messages that still arrive.
 type Dialog struct {
 	agent     *UserAgent
 	transport *transport.Transport
@@ -184,8 +184,8 @@ func (d *Dialog) runEstablished() {
 	}
 }
 
-// handleLateMessages handles late messages of the ended leg for the time Config.Linger. Then it
-// removes the leg.
+// handleLateMessages handles messages that arrive after the end of the leg, for the time
+// Config.Linger. Then it removes the leg.
 func (d *Dialog) handleLateMessages() {
 	d.agent.spawn(func() {
 		timer := time.NewTimer(d.agent.cfg.Linger)

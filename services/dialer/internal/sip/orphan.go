@@ -215,7 +215,7 @@ func (r *responses) pop() *sip.Response {
 }
 
 // close closes the queue and returns the responses that are still queued. Responses that arrive
-// after close are late responses.
+// after close are passed to handleLate.
 func (r *responses) close() (left []*sip.Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,8 +223,8 @@ func (r *responses) close() (left []*sip.Response) {
 	return left
 }
 
-// closeInvite closes the queue of responses. It handles the responses that are still queued as late
-// responses.
+// closeInvite closes the queue of responses. It passes the responses that are still queued to
+// handleLate.
 func (d *Dialog) closeInvite() {
 	for _, res := range d.responses.close() {
 		d.handleLate(res)

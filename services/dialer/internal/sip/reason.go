@@ -32,9 +32,9 @@ func (f Final) Cause() callstate.Cause {
 	return f.byStatus()
 }
 
-// AllowsOtherTrunk reports whether another trunk may be tried: this trunk could not carry the call,
-// and no phone rings. If the response concerns the number or the person, another trunk would
-// respond the same.
+// AllowsOtherTrunk reports whether another trunk may be tried: the trunk caused the refusal, and no
+// phone rings. If the response concerns the number or the person, another trunk would respond the
+// same.
 func (f Final) AllowsOtherTrunk() bool {
 	if f.Rang {
 		return false

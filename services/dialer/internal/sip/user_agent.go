@@ -46,7 +46,8 @@ type Config struct {
 	ArrivalsPerSecond int
 	// MinSession is the shortest session timer that is accepted. 0 means 90 s (RFC 4028 section 5).
 	MinSession time.Duration
-	// Linger is how long an ended leg handles late messages. 0 means 40 s, which is longer than 64*T1.
+	// Linger is how long an ended leg handles messages that still arrive. 0 means 40 s, which is
+	// longer than 64*T1.
 	Linger time.Duration
 	Log    *slog.Logger
 	// Trace records the messages of trunks. If Trace is nil, no messages are recorded. TrunkAt returns

@@ -139,8 +139,8 @@ func TestRefresh_StoresTheLegBeforeTheReconciliation(t *testing.T) {
 	testkit.Until(t, "the leg is stored", func() bool { return x.legs(id) == 1 })
 }
 
-// The database has lost the rows of the call and of its leg. The opt-out must still be stored. The
-// end of the call must then insert the row of the call again.
+// The database has lost the rows of the call and of its leg. The opt-out must still be stored. At
+// the end of the call, the row of the call must be inserted again.
 func TestOptOut_OfAnInboundCallMissingInTheDatabaseIsStored(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {

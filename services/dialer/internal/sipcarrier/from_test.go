@@ -51,7 +51,7 @@ func TestFrom_ReturnsTheNumberThatTheINVITEContains(t *testing.T) {
 }
 
 // The provider of another trunk may reject a caller ID that does not belong to it.
-func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
+func TestOriginate_CallerIDOfATrunkIsNotSentOverAnotherTrunk(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550101"
 	x := newFixture(t)

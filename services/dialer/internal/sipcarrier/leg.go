@@ -474,8 +474,8 @@ func (l *leg) handleOptOut(quote string, at time.Time) {
 }
 
 // handleEnd handles the end of the leg. If the trunk has refused the call (see closeLeg), Originate
-// returns the refusal, and no event is published for the call. A trunk that has not responded has
-// not refused the call, because the phone can ring.
+// returns the refusal, and no event is published for the call. A missing response is no refusal,
+// because the phone can ring.
 func (l *leg) handleEnd(e sip.End) {
 	result, j := l.conversation.End(), l.carrier.legStore
 	l.mu.Lock()

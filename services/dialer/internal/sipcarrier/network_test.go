@@ -308,7 +308,8 @@ func (x *fixture) startWithTrunks(udp string, others func(good trunks.Trunk) act
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.end = cancel
-	// After stop, the goroutines of the process that still run can do nothing, as in a killed process.
+	// After stop, goroutines of the process can still run, but they can change nothing, as in a killed
+	// process.
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() })
 	x.t.Cleanup(p.stop)
 	return p

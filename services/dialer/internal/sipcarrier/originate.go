@@ -36,7 +36,7 @@ func hostPort(host string, port uint16) string {
 
 // Originate stores the teardown state, sends an INVITE and waits for the trunk's first response. If
 // nothing can be sent to a trunk, it tries the next trunk. If the trunk refuses the call and
-// another trunk can carry it, the error is a carrier.Refused with RefusedBy.
+// another trunk can be tried, the error is a carrier.Refused with RefusedBy.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if o.Test {
 		return time.Time{}, fmt.Errorf("originate %s of a test workspace: %w", o.CallID, carrier.ErrNotPermitted)
@@ -73,7 +73,7 @@ func (c *Carrier) offerCall(
 		pending, fault := c.sendInvite(ctx, o, trunk, len(rest) > 0 || others)
 		if fault == nil {
 			fault = c.awaitResult(ctx, o, pending)
-			// This result does not show whether the trunk works, so the circuit does not count it.
+			// errNoAnswerYet does not show whether the trunk works, so the circuit does not count it.
 			if errors.Is(fault, errNoAnswerYet) {
 				known.cancelReservation()
 				return pending.leg.dialedAt, nil

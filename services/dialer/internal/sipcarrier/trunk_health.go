@@ -84,9 +84,9 @@ func (o *trunkHealth) isAccountSuspected(end sip.End) bool {
 	return !o.accepted
 }
 
-// usableChannels returns how many calls the trunk can carry now. live is the number of its live
-// calls. A trunk that does not answer OPTIONS or whose circuit is open gets no new call. With a
-// half-open circuit it gets one.
+// usableChannels returns the maximum number of concurrent calls over the trunk now. live is the
+// number of live calls over the trunk. A trunk that does not answer OPTIONS or whose circuit is
+// open gets no new call. With a half-open circuit it gets one.
 func (o *trunkHealth) usableChannels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
 	most, live = int(t.Channels), min(live, int(t.Channels))
 	if o == nil {

@@ -48,7 +48,7 @@ func limited(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.U
 	})
 }
 
-func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
+func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnotherWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -142,7 +142,7 @@ func TestClaim_CostDoesNotGrowWithScheduledRequests(t *testing.T) {
 	}
 }
 
-func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
+func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnotherWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -350,7 +350,7 @@ func (s *stallingPool) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.T
 	return ctx
 }
 
-func TestClaim_ProcessThatHaltsInAClaimDoesNotBlockOthers(t *testing.T) {
+func TestClaim_HaltedProcessDoesNotBlockClaimsOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	settings, stall := pool.Config(), &stallingPool{stopped: make(chan struct{}), goOn: make(chan struct{})}

@@ -103,7 +103,7 @@ func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (
 }
 
 // orderErasure does not restart an erasure that is in progress. A finished erasure starts again,
-// and then also publishes the events of the calls that it erased before.
+// and then publishes the event `erased` again for calls that are already erased.
 const orderErasure = `
 INSERT INTO erasures AS e (erasure_id, workspace_id, phone_e164, step_at)
 	VALUES (@erasure_id, @workspace_id, @phone_e164, now())

@@ -176,8 +176,8 @@ const voidCall = `
 UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, hangup_cause = @cause
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending IN ('', 'requested')`
 
-// voidRequest ends a request whose call will not take place. The requests that are held for this
-// call become due again. Of these, the request that was due first is first in the queue.
+// voidRequest ends a request whose call will not be dialed. The requests that are held for this
+// call become due again. Among these requests, the one that was due first is dialed first.
 const voidRequest = `
 WITH over AS (
 	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL

@@ -222,8 +222,8 @@ type Settled struct {
 //
 // A request can have intents of several processes, but only one live call. Intents of living
 // processes with a live SIP leg are settled first, then intents of other living processes, and then
-// intents of dead processes. So a call that was not dialed cannot replace a live call. Within these
-// three groups, the order of intents is kept.
+// intents of dead processes. So a call that was not dialed cannot replace a live call. Within each
+// of these three groups, the intents keep their order.
 //
 // If the request has the state dialing because of an earlier call, and the attempt of that call is
 // over, the call of the intent replaces the earlier call. withdrawn contains the calls of these

@@ -130,7 +130,7 @@ func queryLegs(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args
 
 const (
 	// A leg is kept until the call is analysed, because the analysis reads callback_at. The analysis
-	// can be late.
+	// can be delayed.
 	pruneCalls = `
 DELETE FROM sip_legs WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_legs c

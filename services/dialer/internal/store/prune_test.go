@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The analysis of a call reads the callback time from the leg, and can be late. So the leg must be
-// kept until then.
+// The analysis of a call reads the callback time from the leg, and can be delayed. So the leg must
+// be kept until the analysis has ended.
 func TestPrune_KeepsLegsWhoseAnalysisIsPending(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)

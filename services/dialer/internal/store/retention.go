@@ -11,8 +11,8 @@ import (
 )
 
 // An id contains its creation time, which is before the end of the call or request. So each
-// statement reads only ids that were created before the given time, one page at a time, in
-// ascending order. It returns the last id of the page.
+// statement reads only ids that were created before the given time. It reads one batch of ids, in
+// ascending order, and returns the last id of the batch.
 const (
 	deleteCalls = `
 WITH page AS MATERIALIZED (

@@ -59,8 +59,8 @@ type Config struct {
 	// Transport has no listeners and only opens connections.
 	Ports map[string]int
 	// Request receives the requests of peers, each in its own goroutine. Response receives all
-	// responses in the order of their arrival, because transactions do not keep this order. Response
-	// must not block and must not change the response.
+	// responses in the order of their arrival, because transactions do not preserve this order.
+	// Response must not block and must not change the response.
 	Request  func(*sip.Request, *sip.ServerTx)
 	Response func(*sip.Response)
 	// Trace records messages while Tracing returns true. If both are nil, no messages are recorded.
