@@ -1,5 +1,6 @@
 // Package sipcarrier places and accepts calls over SIP trunks. A call consists of a leg of package
-// sip and a Conversation, which is the audio and conversation of the call.
+// sip, and of a Conversation, which is the audio of the call and its conversation with the AI
+// agent.
 //
 // The process that has a leg owns it, and applies its events to the call in the database. Other
 // processes use the database to request the end or the answer of a call. If the owner is dead,
@@ -62,8 +63,8 @@ type Conversations interface {
 	Begin(ctx context.Context, callID uuid.UUID, trunk trunks.Trunk) (Conversation, error)
 }
 
-// Conversation is the audio and conversation of one call. Only Ready may be called concurrently
-// with other methods. End is the last method that is called.
+// Conversation is the audio of one call, and its conversation with the AI agent. Only Ready may be
+// called concurrently with other methods. End is the last method that is called.
 type Conversation interface {
 	// Offer returns the SDP offer of this side.
 	Offer() []byte

@@ -234,14 +234,15 @@ const (
 	trunkPrefix = "trunk "
 )
 
-// claimRequests claims due requests, except in four cases. If a call to the number is live, the
-// request is held until that call ends. If another request to the number is claimed, the request
-// waits 250 ms. If the request has reached the age limit, it waits until Expire ends it. If its
-// agent is paused, the request waits until MovePaused makes it due.
+// claimRequests claims due requests, except in four cases:
+//   - A call to the number is live. The request is held until that call ends.
+//   - Another request to the number is claimed. The request waits 250 ms.
+//   - The request has reached the age limit. It waits until Expire ends it.
+//   - The agent of the request is paused. The request waits until MovePaused makes it due.
 //
-// A request before its due time is claimed only if it must be blocked: its workspace may not
-// dial, or its agent is deleted. If keys_only is true, requests of people are not read. If the
-// workspace may dial again, the request waits until its due time.
+// A request before its due time is claimed only if it must be blocked: its workspace may not dial,
+// or its agent is deleted. If the workspace may dial again, the request waits until its due time.
+// If keys_only is true, requests of people are not read.
 //
 // The statement locks the row of the live call, so that the end of that call finds the held
 // request. If another transaction is changing the call, the request is left for the next claim.
@@ -250,7 +251,8 @@ const (
 // once for each agent and due time. It is not computed if expire_at is more than a minute ahead,
 // because such a request has not reached the limit yet.
 //
-// Where the id identifies the row, the coalesce prevents the planner from using a partial index.
+// In conditions in which the id identifies the row, coalesce prevents the planner from using a
+// partial index.
 const claimRequests = `
 WITH oldest AS MATERIALIZED (
 	SELECT q.call_request_id, q.agent_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval

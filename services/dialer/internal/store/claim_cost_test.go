@@ -29,11 +29,13 @@ type costSide struct {
 	took      []time.Duration
 }
 
-// BenchmarkClaim measures claims of one due request, in four queues. In `few`, a thousand requests
-// are scheduled. In `spread`, a hundred workspaces have a million requests together. In `other` and
-// `own`, one workspace has a million requests. The request that is claimed belongs to this
-// workspace in `own` and to another one in `other`. `make bench ARGS='-only claims'` runs it on a
-// Postgres with durable commits.
+// BenchmarkClaim measures claims of one due request, in four queues:
+//   - few: A thousand requests are scheduled.
+//   - spread: A hundred workspaces have a million requests together.
+//   - own: One workspace has a million requests. The claimed request belongs to it.
+//   - other: One workspace has a million requests. The claimed request belongs to another workspace.
+//
+// `make bench ARGS='-only claims'` runs the benchmark on a Postgres with durable commits.
 func BenchmarkClaim(b *testing.B) {
 	few, hundred := newCostSide(b, "few", 1_000, 100)
 	spread, _ := newCostSide(b, "spread", 1_000_000, 100)

@@ -211,9 +211,9 @@ type Settled struct {
 	Failed int
 }
 
-// SettleIntents inserts the fences and calls again whose intents are in Kafka but whose fences are
-// missing in this database. It runs in one transaction. All intents of a request must be passed to
-// the same call of SettleIntents.
+// SettleIntents inserts again the fences and calls of intents that are in Kafka but have no fence
+// in this database. It runs in one transaction. All intents of a request must be passed to the same
+// call of SettleIntents.
 //
 // If the process that published the intent is alive, the call can be live, and the inserted call
 // belongs to that process. Otherwise the call is marked as lost, and the recovery job hangs it up
@@ -228,7 +228,7 @@ type Settled struct {
 // If the request has the state dialing because of an earlier call, and the attempt of that call is
 // over, the call of the intent replaces the earlier call. withdrawn contains the calls of these
 // requests whose intents are withdrawn. Any other request that is not queued stays unchanged. If
-// the call of such an intent is live, its process hangs it up.
+// the call of its intent is live, the process of the call hangs it up.
 //
 // SettleIntents changes nothing in two cases. It returns ErrServerChanged if the database server
 // has another identity. It returns ErrReconciled if the server is already reconciled, because the

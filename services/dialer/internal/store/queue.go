@@ -264,8 +264,9 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFa
 	})
 }
 
-// expireOld ends requests that are older than the age limit. It returns no_capacity as true if a
-// claim left requests of the workspace for lack of capacity while the expired request waited.
+// expireOld ends requests that are older than the age limit. It returns no_capacity as true if,
+// while the expired request waited, a claim left requests of its workspace because no capacity was
+// free.
 //
 // Time in which dialing was paused does not count. If pauses postpone the end of a request, the
 // request is checked again at its postponed end. The end can be postponed further, so the next

@@ -132,7 +132,7 @@ func TestRun_OneWorkspaceGetsAtMostAQuarterOfTheAnalyses(t *testing.T) {
 	for range quarter {
 		<-begun
 	}
-	for range 2 { // the search for the second call starts after the first workspace
+	for range 2 {
 		analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 	}
 	var claimed int
