@@ -45,7 +45,7 @@ func NewAdmin(
 	a := newAdmin(authenticator, st, peers, pepper, ready)
 	router := httpserver.NewEdgeRouter(tel)
 	router.Use(serveOperatorDocs(docs))
-	// this check must run before the router, so that an unknown path without a token gives 401
+	// requireOperator must run before the router, so that an unknown path without a token returns 401
 	router.Use(a.requireOperator, strictly(docs.operatorAPI))
 	a.addRoutes(router)
 	return router
@@ -92,7 +92,7 @@ func (a *Admin) addRoutes(router chi.Router) {
 }
 
 // serveOperatorDocs serves the description of the operator API and the documentation, which need no
-// token. Other requests are passed on.
+// token. It passes other requests to next.
 func serveOperatorDocs(docs *Docs) func(next http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
@@ -190,7 +190,7 @@ func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid
 	}
 	object, _ := audit.ObjectOf(r.Method, template, r.URL)
 	reason := act.reason
-	// a person can give a reason for every change, other clients only for some of them
+	// a person can give a reason for every change, and other clients only for certain actions
 	takes := audit.TakesReason(object.Action) || act.Type == audit.User && r.Method != http.MethodGet
 	if reason == "" && r.Header.Get(reasonHeader) != "" && takes {
 		if err := checkReason(r); err != nil {

@@ -382,7 +382,7 @@ func TestAdmin_KeySecretIsShownOnce(t *testing.T) {
 	}
 }
 
-func TestAdmin_PagesContainEachItemOnce(t *testing.T) {
+func TestAdmin_PagedListReturnsEachItemOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var ids []string

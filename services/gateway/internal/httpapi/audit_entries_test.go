@@ -107,7 +107,7 @@ func TestAudit_ChangeOfAnAPIKeyIsListed(t *testing.T) {
 	}
 }
 
-func TestAudit_EntryDependsOnTheOutcomeOfTheChange(t *testing.T) {
+func TestAudit_RefusedAndRepeatedChangesHaveNoEntry(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
@@ -280,8 +280,8 @@ func TestAudit_OperatorsReasonIsListed(t *testing.T) {
 	}
 }
 
-// With a new subscription or API key, an operator can read transcripts outside of the console. The
-// audit log must contain the reason of these changes too.
+// With a new subscription or API key, an operator can read transcripts outside of the console. So
+// the audit log must also contain the reasons for such changes.
 func TestAudit_OperatorsReasonOfAChangeIsListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -322,7 +322,7 @@ func TestAudit_OperatorsReasonOfAChangeIsListed(t *testing.T) {
 	}
 }
 
-func TestAudit_FiltersAndPagesSelectMatchingEntries(t *testing.T) {
+func TestAudit_ListReturnsTheEntriesThatMatchTheQuery(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspace := r.workspace("")

@@ -59,7 +59,7 @@ func TestAudit_ReasonOfAChangeIsListed(t *testing.T) {
 	}
 	entries := r.entries(key, "")
 	for i, row := range rows {
-		entry := entries[len(rows)-1-i] // newest first
+		entry := entries[len(rows)-1-i] // the audit log lists the newest entry first
 		if entry.Action != row.action {
 			t.Fatalf("%s: action = %s, want %s", row.name, entry.Action, row.action)
 		}

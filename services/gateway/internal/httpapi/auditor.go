@@ -76,7 +76,8 @@ func (a auditor) begin(
 
 // isCallOfKey reports whether an API key creates a call request. No intent is stored for such a
 // request, because the additional commit would slow down each call. The entry is written after the
-// response of the service, so it is missing if the gateway is killed before.
+// response of the service. If the gateway is killed before it writes the entry, the entry is
+// missing.
 func isCallOfKey(r *http.Request, match proxy.Match) bool {
 	return r.Method == http.MethodPost && match.Template == "/v1/calls" && actorOf(r).Type == audit.APIKey
 }

@@ -48,7 +48,7 @@ func TestChangeWorkspace_ManyConcurrentChangesAreAllStored(t *testing.T) {
 	}
 }
 
-// Of several clients that change the version that they read, only the first one succeeds.
+// Several clients change the same version of a workspace. Only the first change succeeds.
 func TestChangeWorkspace_IfMatchLetsOneOfManyChangesSucceed(t *testing.T) {
 	t.Parallel()
 	const changes = 10
@@ -90,7 +90,7 @@ func TestChangeWorkspace_IfMatchLetsOneOfManyChangesSucceed(t *testing.T) {
 	}
 }
 
-// The body is invalid and the version is old. The client receives the error of the version.
+// The body is invalid and the version is old. The client receives the error about the version.
 func TestChangeWorkspace_ChecksTheVersionBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -203,8 +203,8 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if strings.HasPrefix(r.URL.Path, consolePath+"/sign-in/") {
-		// The list of sign-in methods is not limited, so that the page of the sign-in does not use
-		// up the limit of its address.
+		// The list of sign-in methods has no rate limit. Otherwise visits of the sign-in page could use
+		// up the limit of an address.
 		if r.URL.Path != consolePath+"/sign-in/methods" {
 			status, err := c.auth.LimitAnonymous(r)
 			status.Write(w.Header())
@@ -260,8 +260,8 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 	return c.dispatch(w, r, match, person)
 }
 
-// dispatch serves an authorized request. The path was encoded again from the segments that the role
-// table checked. So every router finds the same route that the role table permitted.
+// dispatch serves an authorized request. Its path was built from the segments that the role table
+// checked, so every router finds the route that the role table permitted.
 func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Match, person visitor) error {
 	requestID := actorOf(r).requestID
 	if match, ok := c.public.table.Find(r.URL); ok {
@@ -288,7 +288,7 @@ func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Ma
 	if strings.HasPrefix(rule.Template, consolePath) {
 		described = c.public.docs.consoleAPI
 	}
-	// before the audit entry of a change is begun
+	// checkStrictPath must run before serveAudited begins the audit entry of a change
 	w, err := described.checkStrictPath(w, r)
 	if err != nil {
 		return err
@@ -297,8 +297,8 @@ func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Ma
 }
 
 // mayReadTurns reports whether the event stream of the person contains the turns of calls in
-// progress. This requires that the person may read transcripts and that the workspace has
-// transcripts.
+// progress. It is true only if the person may read transcripts and the workspace has the
+// transcripts feature.
 func (c *Console) mayReadTurns(ctx context.Context, match proxy.Match, workspaceID uuid.UUID) (bool, error) {
 	act, _ := ctx.Value(actorKey{}).(actor)
 	if !match.Stream || act.hidden {

@@ -68,8 +68,8 @@ func TestConsoleDescription_HasEveryRoute(t *testing.T) {
 	testkit.Same(t, open, openDescribed)
 }
 
-// Each route of the document must exist. Its handler may refuse the request, but not as an unknown
-// route.
+// Each route of the document must exist. Its handler may return an error, but not the error for an
+// unknown route.
 func TestConsoleDescription_EveryRouteIsServed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

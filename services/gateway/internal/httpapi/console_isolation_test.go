@@ -42,7 +42,8 @@ func (r *rig) foreignWorkspace() (w foreignWorkspace) {
 	w.sessionID = uuid.NewString()
 	r.exec(`INSERT INTO sessions (id, hash, person_id, method) VALUES ($1, $2, $3, 'passkey')`, w.sessionID,
 		hashOf(people.NewSessionToken()), ownerID)
-	for _, id := range []string{"first passkey", "second passkey"} { // the last passkey cannot be deleted
+	// the owner needs two passkeys, because a person cannot delete the last one
+	for _, id := range []string{"first passkey", "second passkey"} {
 		r.exec(`INSERT INTO passkeys (id, person_id, name, credential) VALUES ($1, $2, 'Laptop', '{}')`, []byte(id), ownerID)
 	}
 	w.passkey = base64.RawURLEncoding.EncodeToString([]byte("first passkey"))
@@ -50,7 +51,8 @@ func (r *rig) foreignWorkspace() (w foreignWorkspace) {
 	return w
 }
 
-// objects returns reads, then changes, then deletions, because its owner uses the same list.
+// objects returns reads, then changes, then deletions. The owner of the objects sends the requests
+// in this order, so that each object still exists when a request needs it.
 func (w foreignWorkspace) objects() []foreignObject {
 	const base = "/console/v1"
 	member, unknown := w.memberID.String(), uuid.NewString()
@@ -67,7 +69,7 @@ func (w foreignWorkspace) objects() []foreignObject {
 	}
 }
 
-// send sends the request of an owner in the owner's workspace.
+// send sends the request with the token of an owner and the owner's workspace.
 func (o foreignObject) send(r *rig, workspace, token, id string) answered {
 	r.t.Helper()
 	method, _, _ := strings.Cut(o.operation, " ")
@@ -132,7 +134,7 @@ func TestConsole_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	}
 }
 
-// TestConsole_EveryRouteWithAnIDHasAnIsolationTest compares the objects with the API description.
+// The test compares the operations of the objects with the API description.
 func TestConsole_EveryRouteWithAnIDHasAnIsolationTest(t *testing.T) {
 	t.Parallel()
 	var described struct {

@@ -223,7 +223,7 @@ func TestConsole_PersonAddsAndDeletesPasskeys(t *testing.T) {
 		"recent_sign_in_required")
 }
 
-func TestConsole_LostPasskeyIsReplacedWithALink(t *testing.T) {
+func TestConsole_RecoveryLinkReplacesALostPasskey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsoleWithPasskeys()

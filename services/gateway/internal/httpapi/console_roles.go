@@ -36,7 +36,7 @@ const (
 	inPath
 	// ofSystem is for routes that belong to no workspace. Only operators may use them.
 	ofSystem
-	// ofPerson is for routes that every person may use who has a session.
+	// ofPerson is for routes that every person with a session may use.
 	ofPerson
 )
 
@@ -83,7 +83,7 @@ func on(methods string) []string { return strings.Fields(methods) }
 // members returns all roles of a workspace. Operators may use every route in the table too.
 func members() []people.Role { return people.WorkspaceRoles() }
 
-// listeners may read transcripts and listen to recordings.
+// listeners returns the roles that may read transcripts and listen to recordings.
 func listeners() []people.Role {
 	return []people.Role{people.Owner, people.Developer, people.Compliance}
 }
@@ -130,7 +130,7 @@ func personRules() []rule {
 }
 
 // customerRules returns the routes of the public API. A full call contains the transcript and a
-// link to the recording. The operator API returns calls without these.
+// link to the recording. The operator API returns calls without the transcript and the link.
 func customerRules() []rule {
 	return []rule{
 		{methods: on("GET"), template: "/v1/calls", roles: members()},
@@ -160,7 +160,7 @@ func customerRules() []rule {
 		{methods: on("GET"), template: "/v1/audit", roles: listeners()},
 		{methods: on("GET"), template: "/v1/wallet", roles: members()},
 		{methods: on("GET"), template: "/v1/webhook-subscriptions", roles: members()},
-		// The response contains the secret.
+		// The response contains the secret, so the route needs a recent sign-in.
 		{methods: on("POST"), template: "/v1/webhook-subscriptions", roles: builders(), recent: true},
 		{methods: on("GET"), template: "/v1/webhook-subscriptions/{id}", roles: members()},
 		{methods: on("PATCH DELETE"), template: "/v1/webhook-subscriptions/{id}", roles: builders()},

@@ -19,7 +19,7 @@ type recorded struct {
 	Before, After         map[string]any
 }
 
-// since returns all entries except the first n entries, oldest first.
+// since returns the audit entries after the first n entries, oldest first.
 func (r *rig) since(n int) []recorded {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT action, actor_id AS actor, object_id AS object,
@@ -61,7 +61,7 @@ func (r *rig) personOf(token string) string {
 	return me.Person.ID
 }
 
-func TestAudit_SignInCodeOfACommandAndItsUseAreListed(t *testing.T) {
+func TestAudit_SignInCodeAndSignInAreListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -79,7 +79,7 @@ func TestAudit_SignInCodeOfACommandAndItsUseAreListed(t *testing.T) {
 	wantActions(t, "a wrong code", r.since(len(entries)))
 }
 
-func TestAudit_InvitationOfACommandIsListed(t *testing.T) {
+func TestAudit_InvitationByACommandIsListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	token := people.NewInvitationToken()
@@ -137,7 +137,7 @@ func TestAudit_AcceptedInvitationsAndRecoveriesAreListed(t *testing.T) {
 	}
 }
 
-func TestAudit_RolesOfGroupsAreListed(t *testing.T) {
+func TestAudit_RolesFromProviderGroupsAreListed(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newProvider(t)
 	workspace := r.workspace("")

@@ -194,8 +194,8 @@ func ownerRoutes(t *testing.T) (routes [][2]string) {
 	return routes
 }
 
-// genericRoute matches the routes of the gateway that forward requests to other services.
-// ownerRoutes returns the routes of these services instead.
+// genericRoute matches the templates with which the gateway forwards requests to other services.
+// ownerRoutes returns the exact routes of these services.
 var genericRoute = regexp.MustCompile(`\{collection\}|/admin/v1/(dialer|dialing|trunks)`)
 
 func TestConsole_RoleTableHasEveryRoute(t *testing.T) {
@@ -239,7 +239,7 @@ func TestConsole_RoleTableHasEveryRoute(t *testing.T) {
 	}
 }
 
-func TestConsole_RoleTableDecidesAboutEveryRequest(t *testing.T) {
+func TestConsole_PermitsOnlyTheRolesOfTheRoleTable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -270,7 +270,7 @@ func TestConsole_RoleTableDecidesAboutEveryRequest(t *testing.T) {
 	}
 }
 
-func TestConsole_RefusesRoutesOutsideTheTable(t *testing.T) {
+func TestConsole_RefusesRoutesOutsideTheRoleTable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -343,7 +343,7 @@ func TestConsole_ForwardsTheWorkspaceAndTheRole(t *testing.T) {
 	}
 }
 
-func TestConsole_AuditNamesThePerson(t *testing.T) {
+func TestConsole_AuditEntryNamesThePerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -380,7 +380,7 @@ func TestConsole_SensitiveActionsNeedARecentSignIn(t *testing.T) {
 	wantAnswer(t, "old: GET agents", r.visit("GET", base+"/agents", session, ""), http.StatusOK, "")
 }
 
-func TestConsole_OperatorsGiveAReasonForTranscriptsAndRecordings(t *testing.T) {
+func TestConsole_OperatorsMustGiveAReasonForTranscriptsAndRecordings(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -401,7 +401,7 @@ func TestConsole_OperatorsGiveAReasonForTranscriptsAndRecordings(t *testing.T) {
 	}
 }
 
-func TestConsole_SuspendedWorkspaceCanBeReadOnly(t *testing.T) {
+func TestConsole_SuspendedWorkspacePermitsOnlyReads(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -650,7 +650,7 @@ func TestConsole_RevocationClosesOpenStreams(t *testing.T) {
 	}
 }
 
-func TestConsole_EachSessionHasItsOwnLimit(t *testing.T) {
+func TestConsole_EachSessionHasItsOwnRateLimit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -675,7 +675,8 @@ func TestConsole_EachSessionHasItsOwnLimit(t *testing.T) {
 		http.StatusUnauthorized, "invalid_session")
 }
 
-// Without TRUSTED_PROXIES, all people have the same client address: the address of the console.
+// Without TRUSTED_PROXIES, all people have the same client address: the address of the console. A
+// rate limit of this address would apply to all people together.
 func TestConsole_ListOfSignInMethodsIsNotRateLimited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -693,7 +694,7 @@ func TestConsole_ListOfSignInMethodsIsNotRateLimited(t *testing.T) {
 	wantAnswer(t, "ways to sign in", r.visit("GET", "/console/v1/sign-in/methods", "", ""), http.StatusOK, "")
 }
 
-func TestConsole_ShowsThePersonAndTheSessions(t *testing.T) {
+func TestConsole_MeAndMembersContainThePerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()

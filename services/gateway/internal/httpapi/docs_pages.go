@@ -45,7 +45,7 @@ type Docs struct {
 	operator map[string]Document
 	// console is the description of the routes that only the console listener serves.
 	console Document
-	// The descriptions check strict requests.
+	// api, operatorAPI and consoleAPI check strict requests against the API descriptions.
 	api, operatorAPI, consoleAPI *description
 }
 

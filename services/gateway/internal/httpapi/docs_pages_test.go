@@ -35,7 +35,7 @@ var (
 	scheme = regexp.MustCompile(`(?i)\b(?:https?|wss?|ftp):|["'(=]\s*//`)
 )
 
-func TestDocs_PagesReferOnlyToOwnFiles(t *testing.T) {
+func TestDocs_PageLoadsOnlyFilesOfTheGateway(t *testing.T) {
 	t.Parallel()
 	shelf := newShelf(t)
 	page := text(t, shelf, "/docs")
@@ -59,8 +59,8 @@ func TestDocs_PagesReferOnlyToOwnFiles(t *testing.T) {
 	}
 	for path, text := range files {
 		if path == "/docs/swagger-ui-bundle.js" || path == "/openapi.json" {
-			// A page contains URLs of other hosts in texts and links. The content security policy
-			// forbids the page to load anything from them.
+			// These two files contain URLs of other hosts in texts and links. The content security policy
+			// forbids pages to load anything from these hosts.
 			continue
 		}
 		for _, match := range loaded.FindAllStringSubmatch(text, -1) {

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// erasureRoute is the route that erases a person. The audit log must not contain the contact before
-// its erasure.
+// erasureRoute is the route that erases a person. The audit entry of an erasure must not contain
+// the erased data.
 const erasureRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
 
 func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {

@@ -166,8 +166,8 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 		t.Errorf("audit: newest.Method = %q, want \"POST\"", newest.Method)
 	}
 
-	// If a gateway is killed before it has stored the outcome of a change, the intent remains in
-	// the database. The expiry job of any replica then writes one audit entry for the intent.
+	// If a gateway is killed before it has stored the outcome of a change, the intent remains in the
+	// database. The auth.ExpiryJob of any replica then writes one audit entry for the intent.
 	workspaceID := uuid.MustParse(id)
 	intent := audit.Intent{ID: uuid.Must(uuid.NewV7()), Operator: "ada",
 		Actor:       audit.Actor{Type: audit.Operator, ID: "ada", Name: "ada"},
@@ -254,7 +254,7 @@ func TestAdmin_RepeatedChangeIsAuditedAsUnchanged(t *testing.T) {
 	}
 }
 
-func TestAdmin_VersionsOfAgentsAreForwarded(t *testing.T) {
+func TestAdmin_ETagAndIfMatchOfAgentsAreForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	path := "/admin/v1/workspaces/" + r.workspace("") + "/agents/" + anID

@@ -41,7 +41,7 @@ func redactLine(line []byte) []byte {
 		return line
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber() // json.Number keeps all digits
+	decoder.UseNumber() // a float64 would lose digits of large numbers
 	var event map[string]any
 	if err := decoder.Decode(&event); err != nil {
 		return []byte("data: {}\n") // a line that cannot be read could contain a transcript

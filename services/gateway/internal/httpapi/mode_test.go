@@ -90,8 +90,8 @@ func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
 	}
 }
 
-// A gateway of an earlier version does not know test workspaces. Its UPDATE must fail, because it
-// would then publish the test workspace as a live workspace.
+// A gateway of an earlier version ignores the mode of a workspace. It would publish a test
+// workspace as a live workspace, so the database must refuse its UPDATE.
 func TestMode_EarlierGatewayCannotChangeTestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -65,7 +65,7 @@ func TestRoutes_EveryOperationReachesItsService(t *testing.T) {
 				match.Template, operation.Path, operation.Method, path)
 			continue
 		}
-		if match.Owner == proxy.Gateway { // TestTimeline_ tests this route
+		if match.Owner == proxy.Gateway { // timeline_test.go tests this route
 			continue
 		}
 		before := len(r.requestsTo(match.Owner))

@@ -17,8 +17,8 @@ import (
 
 var pathParameter = regexp.MustCompile(`\{\w+\}`)
 
-// withoutNames removes the names of the parameters of a template, because other services use other
-// names than the document.
+// withoutNames removes the names of the parameters of a template. The routers of the services use
+// other names than the document.
 func withoutNames(template string) string { return pathParameter.ReplaceAllString(template, "{}") }
 
 // operatorOperations returns the operations of the document of the operator API, as "GET /path".
@@ -62,7 +62,7 @@ func TestOperatorDescription_HasEveryOperation(t *testing.T) {
 	testkit.Same(t, routed, operatorOperations(t))
 }
 
-func TestOperatorDescription_HasEveryRouteOfTheTable(t *testing.T) {
+func TestOperatorDescription_HasEveryRouteOfTheProxyTable(t *testing.T) {
 	t.Parallel()
 	described := map[string]bool{}
 	for _, operation := range operatorOperations(t) {

@@ -15,15 +15,15 @@ import (
 
 const parkedPath = "/admin/v1/parked-records"
 
-func TestParkedRecords_OfAllServicesAreOneList(t *testing.T) {
+func TestParkedRecords_ListCombinesAllServices(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
 		at := map[string]string{proxy.Calls: "2026-06-04T09:00:00.000Z", proxy.Dialer: "2026-06-04T10:00:00.000Z"}[h.owner]
 		switch {
-		case h.owner == proxy.Wallet: // does not respond
+		case h.owner == proxy.Wallet: // billing-wallet does not respond
 			panic(http.ErrAbortHandler)
-		case h.owner == proxy.Contacts: // an earlier version without the route
+		case h.owner == proxy.Contacts: // contacts-compliance is an earlier version without the route
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = io.WriteString(w, `{"error":{"code":"not_found","message":"No such route."}}`)
 		case at == "":

@@ -248,7 +248,7 @@ func TestPublic_RemovesHeadersThatClientsMustNotSet(t *testing.T) {
 
 // The HTTP client of net/http repeats a POST that has an Idempotency-Key if the connection breaks
 // before the response. The gateway must not repeat such requests.
-func TestPublic_POSTToOtherRoutesThanCallsIsNotRepeated(t *testing.T) {
+func TestPublic_POSTContactsIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
@@ -275,9 +275,9 @@ func TestPublic_POSTToOtherRoutesThanCallsIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestPublic_NoPathReachesAnotherRoute sends paths that two routers could interpret differently.
-// The services that own other routes must receive no request.
-func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
+// The test sends paths that two routers could interpret differently. Such a path must reach no
+// service.
+func TestPublic_AmbiguousPathReachesNoService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(`"features":{"webhooks":false},"rate_limit_per_minute":1000`), "read")

@@ -61,7 +61,7 @@ func TestPublic_RateLimitIsExactOverTwoReplicas(t *testing.T) {
 }
 
 // stopClock stops the clock of the database for replicas that the test starts later. So no further
-// request becomes possible during the test, however long the test takes.
+// request is allowed during the test, however long the test takes.
 func (r *rig) stopClock() {
 	r.t.Helper()
 	_, err := pgtest.Owner(r.t, r.pool, store.Schema).Exec(r.t.Context(), `CREATE FUNCTION clock_timestamp()
@@ -80,7 +80,7 @@ func (r *rig) stopClock() {
 	r.store = store.New(stopped, nil)
 }
 
-func TestPublic_RateLimitFollowsThePlan(t *testing.T) {
+func TestPublic_RateLimitDependsOnThePlan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for plan, want := range map[string]string{"growth": "120", "scale": "600"} {

@@ -132,7 +132,7 @@ func TestCreateWorkspace_EveryServiceAppliesTheCommittedWorkspace(t *testing.T) 
 	}
 }
 
-func TestChangeWorkspace_IsCommittedBeforeItIsApplied(t *testing.T) {
+func TestChangeWorkspace_CommitsBeforeServicesApplyTheChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")

@@ -17,9 +17,8 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// streamOf makes the fake service send each text of the channel as one piece, until the channel is
-// closed. ended is closed when the gateway has closed the request or the fake service has ended the
-// response.
+// streamOf makes the fake webhook-dispatcher write and flush each text from the channel. ended is
+// closed when the gateway has closed the request or the test has closed the channel.
 func (r *rig) streamOf(texts <-chan string) (ended chan struct{}) {
 	ended = make(chan struct{})
 	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
@@ -39,8 +38,7 @@ func (r *rig) streamOf(texts <-chan string) (ended chan struct{}) {
 				if _, err := io.WriteString(w, text); err != nil {
 					return true
 				}
-			// the fake service detects only by a failed write that the gateway has closed the
-			// request
+			// only a failed write shows that the gateway has closed the request
 			case <-time.After(10 * time.Millisecond):
 				if _, err := io.WriteString(w, ":\n\n"); err != nil {
 					return true
@@ -227,7 +225,7 @@ func TestConsole_RoleAndSettingDecideWhetherAStreamHasTurns(t *testing.T) {
 
 // A stream with turns must end when the role of the person changes, and when the transcripts of the
 // workspace are switched off.
-func TestConsole_StreamWithTurnsEndsAfterAChange(t *testing.T) {
+func TestConsole_RoleOrSettingChangeEndsAStreamWithTurns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()

@@ -98,7 +98,8 @@ func strictly(d *description) func(next http.Handler) http.Handler {
 type description struct {
 	operations map[string]operation // by method and path, for example "GET /v1/calls"
 	schemas    map[string]schema
-	// table has the paths of the operations. A path without parameters is before one that has them.
+	// table has the paths of the operations. A path without parameters precedes a path with
+	// parameters, because Find returns the first match.
 	table proxy.Table
 }
 

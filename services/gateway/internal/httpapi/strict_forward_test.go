@@ -64,7 +64,8 @@ func TestPublic_StrictRequestIsCheckedBeforeItIsForwarded(t *testing.T) {
 	}
 }
 
-// Misspelled members of a pause would be ignored: the pause would have no end.
+// Without the check, the dialer would ignore misspelled members of a pause. The pause would then
+// have no end.
 func TestAdmin_StrictRequestIsCheckedBeforeItIsForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-func TestIsStrict_ReadsThePreferenceHandling(t *testing.T) {
+func TestIsStrict_RecognizesPreferHandlingStrict(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -157,7 +157,8 @@ func TestDescription_CheckRefusesUnknownNamesOfEveryOperation(t *testing.T) {
 	}
 }
 
-// A path without parameters has its own operation beside a path with parameters.
+// A path can match a template without parameters and a template with parameters. Find must return
+// the template without parameters.
 func TestDescription_FindsTheOperationOfAPath(t *testing.T) {
 	t.Parallel()
 	for name, document := range map[string][]byte{

@@ -43,7 +43,8 @@ func timelineOwners() map[string]string {
 	}
 }
 
-// decisionPages has two pages: the dial-time check, then the pre-check.
+// decisionPages returns one of two pages of decisions: first the dial-time check, and after its
+// cursor the pre-check.
 func decisionPages(query string) string {
 	const dial = `{"data":[{"id":"` + anObjectID + `","kind":"dial","result":"open",
 		"judged_at":"2026-06-04T09:00:01.000Z"}],"has_more":true}`

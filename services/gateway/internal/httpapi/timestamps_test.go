@@ -27,7 +27,8 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		"/admin/v1/workspaces/" + id:                        2,
 		"/admin/v1/workspaces/" + id + "/api-keys":          2,
 		"/admin/v1/workspaces/" + id + "/api-keys/" + keyID: 2,
-		// occurred_at of the entry, and created_at and revoked_at in the states of the key
+		// four timestamps: occurred_at of the entry, created_at of the key before and after the change,
+		// and revoked_at of the key after the change
 		"/admin/v1/audit?limit=1&workspace_id=" + id: 4,
 	} {
 		got := r.operator(http.MethodGet, path, "")

@@ -173,9 +173,9 @@ func (o *OIDC) Finish(ctx context.Context, attempt OIDCAttempt, state, code stri
 	return found, found.checkTime(provider, attempt)
 }
 
-// checkTime sets AuthenticatedAt to nil if the provider never sends the claim auth_time. If the
-// provider had to ask the person for credentials but has not done so since the start, checkTime
-// returns ErrRefused.
+// checkTime sets AuthenticatedAt to nil if the provider never sends the claim auth_time. It returns
+// ErrRefused if the provider had to ask the person for credentials again, but has not asked since
+// the sign-in was started.
 func (i *Identity) checkTime(provider *oidc.Provider, attempt OIDCAttempt) error {
 	var metadata struct {
 		Claims []string `json:"claims_supported"`

@@ -119,7 +119,7 @@ func (p *Passkeys) FinishSignIn(
 		return StoredPasskey{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	var personID uuid.UUID
-	var failed error // an error of the database, which is not an invalid response
+	var failed error // a database error of find; the response of the browser can still be valid
 	_, credential, err := p.relyingParty.ValidatePasskeyLogin(func(_, handle []byte) (webauthn.User, error) {
 		id, err := uuid.FromBytes(handle)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-func TestCheckName_RefusesNamesThatLookLikeOthers(t *testing.T) {
+func TestCheckName_RefusesNamesThatLookLikeOtherNames(t *testing.T) {
 	t.Parallel()
 	for name, valid := range map[string]bool{
 		"Grace Hopper": true, "Jürgen Groß": true, "李雷": true, "": false, " \t": false,
@@ -35,7 +35,7 @@ func TestCutText_RemovesInvisibleCharacters(t *testing.T) {
 	}
 }
 
-func TestOIDC_SignInsShareOneDiscovery(t *testing.T) {
+func TestOIDC_ConcurrentSignInsShareOneDiscovery(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
 	answer := make(chan struct{})

@@ -89,8 +89,8 @@ func (b *buffers) Put(used []byte) { b.pool.Put(&used) }
 // Close closes the idle connections.
 func (p *Upstreams) Close() { p.transport.CloseIdleConnections() }
 
-// destination is the address to which a request is forwarded. rewrite reads it from the context of
-// the request.
+// destination is the address to which a request is forwarded. The function rewrite reads the
+// destination from the context of the request.
 type destination struct {
 	base  *url.URL
 	path  *url.URL
@@ -124,7 +124,7 @@ func (p *Upstreams) Forward(
 
 // Fetch forwards the download of a file. Unlike Forward, it allows one hour for the download.
 func (p *Upstreams) Fetch(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
-	// The error is ignored: only a writer without a connection does not support deadlines.
+	// The error is ignored, because every writer with a network connection supports deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetchTimeout))
 	to, err := p.target(owner, path, caller)
 	if err != nil {
@@ -271,7 +271,8 @@ func relayError(response *http.Response) error {
 // observedError is an error that an Observe function returned.
 type observedError struct{ error }
 
-// relayResponse relays a response that was received, after it was observed.
+// relayResponse calls relayError and then the Observe function of the request. If one of them
+// returns an error, the client receives this error instead of the response.
 func relayResponse(response *http.Response) error {
 	if err := relayError(response); err != nil {
 		return err

@@ -48,7 +48,8 @@ const unflushed = `(SELECT set_config('synchronous_commit', 'off', true) = 'off'
 
 const (
 	deleteIntent = `DELETE FROM audit_intents WHERE id = @id`
-	// If the commit is lost in a crash, the retention job writes an entry with the outcome unknown.
+	// If Postgres loses this commit in a crash, the retention job writes an entry with the outcome
+	// unknown.
 	dropIntent = deleteIntent + ` AND ` + unflushed
 )
 
@@ -60,8 +61,8 @@ func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
 	return nil
 }
 
-// If a change was very slow, the retention job could already have written its audit entry. Then
-// this entry is kept.
+// If a change was very slow, the retention job could already have written its audit entry. ON
+// CONFLICT then leaves that entry unchanged.
 const (
 	entryHead = `INSERT INTO audit_entries (` + intentColumns + `, status, outcome, after, occurred_at)
 VALUES (` + intentValues + `, @status, @outcome, @after, `
@@ -180,8 +181,8 @@ func (s *Store) WorkspaceEntries(
 			return nil, cursorError(err)
 		}
 	}
-	// The statement has a condition only for each filter that is set. So Postgres can always use
-	// the index of this filter.
+	// The statement contains only the conditions of the filters that are set, so that Postgres can use
+	// the index of such a filter.
 	statement := `SELECT ` + auditColumns + ` FROM audit_entries
 	WHERE workspace_id = @workspace AND uuid_send(id) < uuid_send(@below::uuid) AND outcome <> 'unchanged'`
 	for _, condition := range []struct {

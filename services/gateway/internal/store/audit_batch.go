@@ -13,7 +13,7 @@ import (
 )
 
 // maxEntries limits the number of audit entries in one statement. entriesTimeout limits the
-// duration of the statement. It is short, because later entries wait for the statement.
+// duration of the statement. The timeout is short, because later entries wait for the statement.
 const (
 	maxEntries     = 64
 	entriesTimeout = 2 * time.Second

@@ -24,8 +24,8 @@ func callEntry(workspaceID uuid.UUID, path string) audit.Entry {
 	}
 }
 
-// The path of one entry contains a NUL, which Postgres refuses. The other entries are in the same
-// statements.
+// The path of one entry contains a NUL, which Postgres refuses. This must not affect the other
+// entries of the same statement.
 func TestRecordUnflushed_ConcurrentEntriesDoNotDependOnEachOther(t *testing.T) {
 	t.Parallel()
 	st, _ := newStore(t)

@@ -15,8 +15,9 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// The test inserts auditRows entries. Almost all entries belong to one workspace, and only its
-// oldest entries have the rare values. A list may read at most maxAuditPages pages.
+// The test inserts auditRows entries, almost all of them into one workspace. Only the three oldest
+// entries have the rare actor and the rare object type. A list may read at most maxAuditPages
+// database pages.
 const (
 	auditRows     = 30_000
 	maxAuditPages = 250
@@ -34,7 +35,7 @@ SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::t
     202, 'done', json_build_object('id', md5(n::text), 'to', '+14155550100'), now()
 FROM generate_series(1, @many::int) AS n`
 
-func TestWorkspaceEntries_EveryFilterReadsFewPages(t *testing.T) {
+func TestWorkspaceEntries_EveryFilterReadsFewDatabasePages(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations})
 	large, small, empty := uuid.New(), uuid.New(), uuid.New()

@@ -216,8 +216,9 @@ func (s *Store) RemoveMember(ctx context.Context, personID uuid.UUID, workspaceI
 	})
 }
 
-// changeMember calls change while no other change of owners or operators can commit. change
-// receives the current role of the person. It returns true if the person keeps this role.
+// changeMember locks the workspace or, for operators, the table memberships, so that changes of
+// owners and operators run one after the other. Then it calls change with the current role of the
+// person. change returns true if the person keeps this role.
 func (s *Store) changeMember(
 	ctx context.Context, personID uuid.UUID, workspaceID *uuid.UUID,
 	change func(tx pgx.Tx, old people.Role) (keeps bool, err error),
@@ -228,7 +229,8 @@ func (s *Store) changeMember(
 			lock = lockOperators
 		}
 		args := pgx.NamedArgs{"person": personID, "workspace": workspaceID}
-		for _, statement := range []string{lockSessions, lock} { // a sign-in also locks the person first
+		// the person is locked before the members, as in a sign-in, to prevent deadlocks
+		for _, statement := range []string{lockSessions, lock} {
 			if _, err := tx.Exec(ctx, statement, args); err != nil {
 				return err
 			}

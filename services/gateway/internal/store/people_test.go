@@ -97,7 +97,7 @@ func TestReplaceToken_ConcurrentRequestsReplaceATokenOnce(t *testing.T) {
 	}
 }
 
-func TestAcceptInvitation_OneOfManyConcurrentPeopleAcceptsIt(t *testing.T) {
+func TestAcceptInvitation_OnlyOneOfManyConcurrentPeopleAccepts(t *testing.T) {
 	t.Parallel()
 	st, _ := newStore(t)
 	ctx := t.Context()

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-func TestCountRequest_WaitingRequestIsCountedAtTheTimeOfItsLock(t *testing.T) {
+func TestCountRequest_UsesTheTimeAfterWaitingForTheLock(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations})
 	st := store.New(pool, nil)
