@@ -16,8 +16,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// rotation is the command `reseal`: it encrypts the secrets of all subscriptions with the first key
-// of SEALING_KEYS after this key was replaced. It can run while replicas serve requests.
+// rotation is the command `reseal`. After the operator has changed the first key of SEALING_KEYS,
+// the command encrypts the secrets of all subscriptions with this key. It can run while replicas
+// serve requests.
 type rotation struct {
 	store *store.Store
 	// out receives the totals at the end: one line of text, or a JSON object if the caller is a

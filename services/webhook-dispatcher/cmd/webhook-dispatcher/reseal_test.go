@@ -265,7 +265,7 @@ func TestReseal_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) {
 
 // The reseal command reads a secret and waits for a locked row. Before it can write, a replica
 // replaces this secret with a new one. The command must not overwrite the new secret.
-func TestReseal_DoesNotOverwriteASecretThatChangedMeanwhile(t *testing.T) {
+func TestReseal_DoesNotOverwriteASecretThatChangedDuringTheRun(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, key string }{
 		{"by a replica with the new order of keys", "new"},

@@ -1,4 +1,4 @@
-// Package consumer handles Kafka records. It turns public events into deliveries, and keeps a copy
+// Package consumer handles Kafka records. It turns public events into deliveries, and stores a copy
 // of the workspace settings that decide about deliveries.
 package consumer
 

@@ -194,7 +194,7 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	h.await(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)
 	h.await(`SELECT count(*) FROM deliveries`, 5)
 	h.await(`SELECT count(*) FROM delivery_queue`, 5)
-	h.await(`SELECT count(*) FROM events`, 4) // no subscription lists call.answered
+	h.await(`SELECT count(*) FROM events`, 4) // call.answered is stored although no subscription lists it
 	h.await(`SELECT count(*) FROM stream_events WHERE workspace_id = $1`, 4, ws)
 	h.await(`SELECT count(*) FROM deliveries WHERE traceparent LIKE '00-%'`, 5)
 	select {
@@ -205,7 +205,7 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 }
 
 // In an event of a call request, the field call_id contains the id of the call request. Deliveries
-// with the same call_id are sent in order.
+// with the same call_id are sent in the order of their sequences.
 func TestCallEvents_EventOfARequestIsDelivered(t *testing.T) {
 	t.Parallel()
 	h, ws, request := newFixture(t), uuid.New(), uuid.New()

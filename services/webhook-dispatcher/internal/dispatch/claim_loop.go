@@ -17,9 +17,9 @@ const (
 	// number of subscriptions that one call of ListDue reads.
 	pollRows = 1000
 	listSize = 256
-	// A delivery can be committed after its due time. Therefore each poll reads a part of the
-	// previous period again: the last wakeOverlap after a call of Wake, the last pollOverlap at
-	// each poll interval, and the last longOverlap once in each longPollInterval.
+	// A delivery can be committed after its due time. Therefore each poll reads the end of the
+	// previous period again. This overlap is wakeOverlap after a call of Wake, pollOverlap at each
+	// poll interval, and longOverlap once in each longPollInterval.
 	wakeOverlap      = 200 * time.Millisecond
 	pollOverlap      = 5 * time.Second
 	longOverlap      = time.Minute
@@ -28,8 +28,8 @@ const (
 	// listed. The list finds deliveries that a poll missed because they were committed more than
 	// longOverlap after their due time.
 	listInterval = 10 * time.Minute
-	// minRoundInterval is the minimum time between two rounds of the claim loop. Several requests
-	// can end in this time. One claim then takes new deliveries for all of them.
+	// minRoundInterval is the minimum time between two rounds of the claim loop. Several requests can
+	// end in this time. A single claim then takes the deliveries for all free requests.
 	minRoundInterval = 3 * time.Millisecond
 	claimTimeout     = 5 * time.Second
 )
@@ -89,8 +89,8 @@ type poller struct {
 	claimSent bool
 }
 
-// pollDue reads which deliveries became due since the last poll and adds their endpoints to the
-// limits. The first call, and then one call in each listInterval, lists all active subscriptions
+// pollDue reads which deliveries became due since the last poll and adds their endpoints to
+// p.limits. The first call, and then one call in each listInterval, lists all active subscriptions
 // with due deliveries.
 func (p *poller) pollDue(ctx context.Context, tick bool) error {
 	if p.polledTo.IsZero() || time.Since(p.listedAt) > listInterval {

@@ -106,7 +106,7 @@ func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
 
 // The next event of a call arrives while the result of the previous event is being stored. The
 // first claim for the next event finds nothing, because the previous event has no result yet.
-func TestComplete_StoredResultLetsTheNextEventOfTheCallBeSent(t *testing.T) {
+func TestComplete_NextEventOfACallIsSentAfterTheStoredResult(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	hook := newReceiver(t, nil)

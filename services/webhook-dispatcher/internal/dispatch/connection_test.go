@@ -25,8 +25,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// nameServer is a DNS server for one name. v4 and v6 are the addresses of its responses, in this
-// order. The last address is repeated. For an invalid address, the response has no record.
+// nameServer is a DNS server for one name. v4 contains the addresses for A queries, and v6 the
+// addresses for AAAA queries. Each response contains the next address of its list, and the last
+// address is repeated. If the address is invalid, the response has no record.
 type nameServer struct {
 	mu     sync.Mutex
 	v4, v6 []netip.Addr

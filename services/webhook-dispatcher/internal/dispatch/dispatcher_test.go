@@ -149,7 +149,7 @@ func TestDispatch_SendsTheSameBodyFiveTimesOnSchedule(t *testing.T) {
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 0)
 }
 
-func TestDispatch_SendsTheEventsOfACallInOrder(t *testing.T) {
+func TestDispatch_SendsTheEventsOfACallInSequenceOrder(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	release := make(chan struct{})

@@ -77,8 +77,8 @@ type endpoint struct {
 	decreasedAt time.Time
 	// healthy is true if the last response was quick and the endpoint is not stalled.
 	healthy bool
-	// respondedAt is the time of the last response. If no request was in flight, it is the time at
-	// which the next request was counted.
+	// respondedAt is the time of the last response. If a request starts while no other request is in
+	// flight, respondedAt becomes the start time of this request.
 	respondedAt  time.Time
 	idleSince    time.Time
 	slowdown     slowdown
@@ -381,9 +381,9 @@ func (l *endpointLimits) wakeBlocked(ids []uuid.UUID) {
 }
 
 // refreshEndpoints marks stalled endpoints as unhealthy, queues endpoints with due deliveries, and
-// removes idle endpoints. It also queues an endpoint that waits for a host below its limit: the
-// endpoint that the host queued for the last free request can have another url now. The dispatcher
-// calls refreshEndpoints once in each poll interval.
+// removes idle endpoints. It also queues an endpoint that waits for a host although the host is
+// below its limit. This happens if the endpoint that the host queued for its last free request has
+// another url now. The dispatcher calls refreshEndpoints once in each poll interval.
 func (l *endpointLimits) refreshEndpoints() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -430,8 +430,8 @@ func (l *endpointLimits) availableRequests(e *endpoint, to *host) int {
 		return 0
 	}
 	free := l.freeRequests(e.healthy)
-	// n further requests leave enough free requests: the endpoint then uses at most 1/freeShare of
-	// the requests that are still free
+	// with n further requests, the endpoint uses at most 1/freeShare of the requests that are then
+	// still free
 	n := (free - freeShare*e.inFlight) / (freeShare + 1)
 	if e.inFlight == 0 {
 		n = max(n, min(free, 1))

@@ -207,8 +207,8 @@ func TestLimits_AStalledEndpointGetsNoRequestUntilItResponds(t *testing.T) {
 }
 
 // Many endpoints do not respond. An endpoint that has responded before must still get a request
-// immediately. An endpoint that has never responded must get a request unless too many endpoints do
-// not respond.
+// immediately. An endpoint that has never responded must get a request beside 150 hanging
+// endpoints, but not beside 1000.
 func TestLimits_HangingEndpointsDoNotUseAllRequests(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -315,8 +315,9 @@ func TestLimits_AFailedClaimIsRepeated(t *testing.T) {
 	wantEqual(t, "requests", len(c.inFlight), minLimit)
 }
 
-// A PATCH can change the url while a claim runs. The reservation is counted for the previous host.
-func TestLimits_URLChangesDuringAClaim(t *testing.T) {
+// A PATCH can change the url while a claim runs. The reservation was counted for the previous host,
+// so the end of the claim must remove it from this host.
+func TestLimits_URLChangeDuringAClaimFreesTheReservation(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*endpointLimits, []reservation){
 		"the claim takes nothing": func(l *endpointLimits, reserved []reservation) {
@@ -344,7 +345,7 @@ func TestLimits_URLChangesDuringAClaim(t *testing.T) {
 	}
 }
 
-func TestLimits_ABlockedEndpointIsClaimedAfterAResult(t *testing.T) {
+func TestLimits_BlockedDeliveriesAreClaimedAfterAResult(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)
 	c := newCustomer(l, 2, 0)

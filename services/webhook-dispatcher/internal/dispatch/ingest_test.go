@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
+func TestIngest_EventsOfACallAreSentInSequenceOrder(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"call.ringing", "call.answered", "call.completed"}
 	for name, batches := range map[string][][]int{

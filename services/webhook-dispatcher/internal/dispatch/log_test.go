@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-func TestLogAttrs_OmitsFailureAndRetryIfThereIsNone(t *testing.T) {
+func TestLogAttrs_OmitsMissingFailureAndRetry(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name        string

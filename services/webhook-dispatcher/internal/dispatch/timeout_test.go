@@ -59,7 +59,7 @@ func TestSend_EndsAtTheTimeout(t *testing.T) {
 			},
 			failure: deliveries.Timeout,
 		},
-		{ // over TLS, the server can still respond after the client closed its side
+		{ // over TLS, a response can arrive after the client has closed its side of the connection
 			name: "response after the request was canceled",
 			transport: func(r *http.Request) (*http.Response, error) {
 				<-r.Context().Done()

@@ -56,8 +56,8 @@ type Hub struct {
 	maxStreams                    int
 
 	mu sync.Mutex
-	// streams contains the open streams of each workspace. seen contains the position of the newest
-	// event of each workspace for which the hub has woken the streams.
+	// streams contains the open streams of each workspace. seen contains, for each workspace, the
+	// position of the newest event for which the hub has woken the streams.
 	streams map[uuid.UUID][]*Stream
 	seen    map[uuid.UUID]int64
 	// count is the number of streams that are open or being opened.

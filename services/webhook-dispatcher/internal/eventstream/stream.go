@@ -58,7 +58,7 @@ func (s *Stream) Close(ctx context.Context) {
 	s.hub.remove(s)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	if err := s.hub.store.CloseStreams(ctx, s.id); err != nil { // the row has no effect after its lease
+	if err := s.hub.store.CloseStreams(ctx, s.id); err != nil { // after its lease has ended, the row has no effect
 		slog.WarnContext(ctx, "closed event stream not deleted from the database", "error", err)
 	}
 }
@@ -176,7 +176,7 @@ type writer struct {
 }
 
 func (w *writer) write(content func(io.Writer) error) error {
-	// The error is ignored: only a writer without a connection does not support deadlines.
+	// The error is ignored, because every writer with a network connection supports deadlines.
 	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout))
 	err := content(w.response)
 	if err == nil {

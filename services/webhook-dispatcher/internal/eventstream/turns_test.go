@@ -111,7 +111,7 @@ func (f *fixture) readUntil(lines *bufio.Scanner, last string) (all []string) {
 	return nil
 }
 
-// Two replicas read each turn. The position of a stream must not move to a turn, because turns are
+// Two replicas read each turn. A turn must not change the position of a stream, because turns are
 // not stored.
 func TestTurns_AreSentToStreamsOfTheirWorkspaceThatRequestTurns(t *testing.T) {
 	t.Parallel()

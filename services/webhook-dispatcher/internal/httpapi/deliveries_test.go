@@ -135,7 +135,7 @@ func TestDeliveries_FiltersByCallAndByObject(t *testing.T) {
 	wantStatus(t, "invalid object_id", p.operator(http.MethodGet, p.path()+"?object_id=x", ""), 422, "validation_error")
 }
 
-func TestCallDeliveries_ShowTheCauseAndHeldDeliveries(t *testing.T) {
+func TestCallDeliveries_ShowFailureCausesAndHeldDeliveries(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	call := uuid.New()

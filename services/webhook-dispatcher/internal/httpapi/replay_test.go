@@ -247,7 +247,7 @@ func TestReplay_QueuesAllDeliveriesThatFailedSinceATime(t *testing.T) {
 	p.requireReplayed("repeated without before", p.replay(`{"status":"failed",`+longAgo+`}`), 3, false)
 }
 
-func TestReplay_SendsTheEventsOfACallInOrder(t *testing.T) {
+func TestReplay_SendsTheEventsOfACallInSequenceOrder(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	call := uuid.New()

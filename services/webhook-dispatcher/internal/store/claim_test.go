@@ -122,7 +122,7 @@ func (m *meteredStore) poll(after time.Time) store.Polled {
 	return polled
 }
 
-func TestClaim_ReadsFewPagesPerDelivery(t *testing.T) {
+func TestClaim_ReadsFewDatabasePagesPerDelivery(t *testing.T) {
 	t.Parallel()
 	m := newMeteredStore(t, newCrowd(t, 5000, 16, "0 s"))
 	var due []store.Due

@@ -133,8 +133,8 @@ SELECT FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY deliv
 // settleUnwritten ignores results that are already stored. Only the table attempts shows whether a
 // result was stored, because the queue row keeps the attempt number until the next claim.
 //
-// If the call was erased meanwhile, the excerpt of the response is not stored, because a response
-// can repeat the request.
+// If the data of the call was erased before its result is stored, the excerpt of the response is
+// not stored, because a response can repeat the request.
 //
 // While a subscription is healthy, its row in subscription_health is updated at most once a second.
 // Each update leaves an old version of the row, and later updates read all old versions until a
@@ -242,8 +242,8 @@ func (r healthRow) health() SubscriptionHealth {
 }
 
 // MarkWarned records that a subscription fails, and stores the event webhook_subscription.failing.
-// first is false if an earlier call has already done this, if a delivery has succeeded meanwhile,
-// or if the subscription is not active.
+// first is false if an earlier call has already done this, if a delivery has succeeded since the
+// rule was checked, or if the subscription is not active.
 func (s *Store) MarkWarned(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		first = false

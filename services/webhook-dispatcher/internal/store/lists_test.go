@@ -13,9 +13,10 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// The test inserts insertedDeliveries rows over 31 days. Only the oldest rows have the rare values.
-// A filter searches for up to 7 pairs of status and event type in each of 42 partitions, and each
-// search reads two or three pages. Therefore a list may read at most maxPages pages.
+// The test inserts insertedDeliveries rows over 31 days. Only the three oldest rows have the rare
+// statuses, the rare event type and the searched call. A filter searches for up to 7 pairs of
+// status and event type in each of 42 partitions, and each search reads two or three database
+// pages. Therefore a list may read at most maxPages database pages.
 const (
 	insertedDeliveries = 30_000
 	maxPages           = 3000
@@ -31,7 +32,7 @@ SELECT gen_random_uuid(), now() - (@many::int - n) * interval '90 seconds', @wor
         ELSE 'delivered' END, CASE WHEN n > 1 THEN now() END
 FROM generate_series(1, @many::int) n`
 
-func TestDeliveries_EveryFilterReadsFewPages(t *testing.T) {
+func TestDeliveries_EveryFilterReadsFewDatabasePages(t *testing.T) {
 	t.Parallel()
 	r, ws, call := newFixture(t), uuid.New(), uuid.New()
 	sub := r.subscribe(ws, "call.completed")

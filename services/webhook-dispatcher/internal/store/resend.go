@@ -176,8 +176,8 @@ FROM deliveries d WHERE d.id = @id AND d.created_at = @created_at
 FOR UPDATE OF d`
 
 // restartWaiting changes only a delivery that waits for a retry. The result of the last attempt of
-// such a delivery is stored, so both tables have the same number of attempts. During an attempt,
-// the number in the queue is larger by one.
+// such a delivery is stored, so delivery_queue and deliveries have the same number of attempts.
+// During an attempt, the number in delivery_queue is larger by one.
 const restartWaiting = `
 WITH again AS (
     UPDATE delivery_queue q

@@ -87,7 +87,7 @@ func TestResend_EndedDeliveryGetsOneNewSeriesOfAttempts(t *testing.T) {
 		wantEqual(t, "attempt", work[0].Attempt, 1)
 		wantEqual(t, "replay", work[0].Replay, series)
 		r.settle(outcome, work...)
-		for range 2 { // the repeated request finds that an attempt is due
+		for range 2 { // the second request changes nothing, because an attempt is due
 			queued := r.resend(id)
 			wantEqual(t, "status", queued.Status, deliveries.Queued)
 			wantEqual(t, "replays", queued.Replays, series+1)
@@ -147,7 +147,7 @@ func TestResend_ReplacesASeriesWhoseRetryIsDue(t *testing.T) {
 	id := r.queued(uuid.New(), 1, "call.completed")
 	r.settle(deliveries.OutcomeRetry, r.claimAll(r.sub)...)
 	r.makeDue()
-	for range 2 { // the repeated request finds the new series
+	for range 2 { // the second request finds the series of the first request
 		queued := r.resend(id)
 		wantEqual(t, "replays", queued.Replays, 1)
 		wantEqual(t, "attempts with a result", queued.Attempts, 0)

@@ -511,8 +511,8 @@ func TestOpenStream_ExpiredLeaseDoesNotCount(t *testing.T) {
 }
 
 // The stream has 300,000 events of 100 workspaces in four days. Each statement of a stream must
-// read few pages.
-func TestStream_ReadsFewPages(t *testing.T) {
+// read few database pages.
+func TestStream_ReadsFewDatabasePages(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	today := time.Now().UTC().Truncate(24 * time.Hour)

@@ -214,8 +214,8 @@ type Unopened struct {
 }
 
 // Reseal reads at most limit subscriptions after afterID, including deleted ones, and seals their
-// secrets with the first key. If a secret was rotated meanwhile, Reseal reads it again, because a
-// replica with the old first key may have sealed it.
+// secrets with the first key. If a replica rotates a secret while Reseal runs, Reseal reads the
+// secret again, because the replica may have sealed it with the old first key.
 func (s *Store) Reseal(ctx context.Context, afterID uuid.UUID, limit int) (done Resealed, err error) {
 	rows, err := pg.Many[sealedRow](ctx, s.pool, sealedAfter, pgx.NamedArgs{"after": afterID, "limit": limit})
 	for err == nil && len(rows) > 0 {

@@ -89,7 +89,7 @@ func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) 
 	}
 }
 
-func TestSetWorkspace_DeliveryStatusFollowsSuspensionAndFeature(t *testing.T) {
+func TestSetWorkspace_DeliveryStatusDependsOnSuspensionAndFeature(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name                string
