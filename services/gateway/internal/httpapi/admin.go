@@ -60,7 +60,7 @@ func newAdmin(
 	}
 }
 
-// addRoutes adds the routes of the operator API. The context of their requests must contain the
+// addRoutes adds the routes of the operator API. The context of each request must contain the
 // actor.
 func (a *Admin) addRoutes(router chi.Router) {
 	router.Route("/admin/v1", func(admin chi.Router) {
@@ -181,8 +181,8 @@ func (act actor) ownerCaller(w workspaces.Workspace) serviceauth.Caller {
 		Webhooks: w.Webhooks(), Operator: act.operator, PersonName: act.personName()}
 }
 
-// auditIntent returns the intent for a request, which records that a change is about to be made.
-// workspaceID is nil if the request belongs to no workspace.
+// auditIntent returns the intent for a request. The intent records that a change is about to be
+// made. workspaceID is nil if the request belongs to no workspace.
 func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
 	if err != nil {

@@ -33,7 +33,7 @@ type listedEntry struct {
 	RequestID  string `json:"request_id"`
 }
 
-// entries returns entries of the audit log of the workspace to which the key belongs.
+// entries returns the entries in the response of GET /v1/audit with the given key and query.
 func (r *rig) entries(key, query string) (entries []listedEntry) {
 	r.t.Helper()
 	listed := r.customer("GET", "/v1/audit?"+query, key, "")
@@ -423,8 +423,8 @@ func TestAudit_ChangesOfMembersAreListed(t *testing.T) {
 }
 
 // These routes write no audit entry. POST /v1/decisions/preview changes nothing. POST
-// /console/v1/passkeys/start starts the registration of a passkey, which is recorded when it is
-// finished.
+// /console/v1/passkeys/start only starts the registration of a passkey, and the gateway records
+// finished registrations.
 var unauditedRoutes = []string{"POST /v1/decisions/preview", "POST /console/v1/passkeys/start"}
 
 func TestAudit_EveryChangeHasAnAction(t *testing.T) {

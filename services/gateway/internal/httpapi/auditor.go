@@ -34,7 +34,7 @@ type auditor struct {
 
 // begin prepares the audit entry of a request of the public API. For a change, it stores an intent
 // before the gateway sends the request. The returned function writes the entry before the client
-// receives the response. This function is nil if the request needs no entry.
+// receives the response. The returned function is nil if the request needs no entry.
 func (a auditor) begin(
 	w http.ResponseWriter, r *http.Request, match proxy.Match, caller serviceauth.Caller,
 ) (proxy.Observe, error) {
@@ -173,7 +173,8 @@ func (a auditor) recordCall(ctx context.Context, intent audit.Intent, response *
 	}
 }
 
-// isRefusal reports whether an error means that the owner has changed nothing.
+// isRefusal reports whether an error means that the service that owns the route has changed
+// nothing.
 func isRefusal(err error) bool {
 	var refused *apierr.Error
 	return errors.Is(err, proxy.ErrUnreached) ||

@@ -338,7 +338,7 @@ func (c *Console) authorize(r *http.Request, session auth.Session, u rule, match
 	person := visitor{session: session}
 	switch u.scope {
 	case ofPerson:
-		// every person with a session may use the route
+		// a route with the scope ofPerson is for every person with a session
 	case ofSystem:
 		if !session.Operator {
 			return person, forbidden("Only operators may use this route.")

@@ -41,7 +41,8 @@ type Document struct {
 // embedded, and the pages load nothing from other hosts.
 type Docs struct {
 	documents map[string]Document
-	// operator contains the documents that differ at the admin address, by path.
+	// operator contains, by path, the documents that differ between the admin address and the public
+	// address.
 	operator map[string]Document
 	// console is the description of the routes that only the console listener serves.
 	console Document

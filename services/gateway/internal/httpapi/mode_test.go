@@ -67,8 +67,8 @@ func TestMode_KeyOfTestWorkspaceBeginsWithRfTest(t *testing.T) {
 	}
 }
 
-// Earlier versions of the services read only the field workspace of the message. They park a
-// message that has the field test_workspace instead.
+// Earlier versions of the services read only the field workspace of the message. The message of a
+// test workspace has the field test_workspace instead, so these versions park it.
 func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -40,8 +40,8 @@ func operatorOperations(t *testing.T) (operations []string) {
 	return operations
 }
 
-// The document must describe exactly the routes of the gateway and of the services to which it
-// forwards requests.
+// The document must describe exactly the routes of the gateway and of the services to which the
+// gateway forwards requests.
 func TestOperatorDescription_HasEveryOperation(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -105,7 +105,7 @@ func (r *Readiness) listServices(w http.ResponseWriter, request *http.Request) e
 }
 
 // probeServices returns the names of the services that are not ready, and the versions of each
-// service. Calls within readyCacheTime share one result.
+// service. Within readyCacheTime, further calls return the same result.
 func (r *Readiness) probeServices(ctx context.Context) (failing []string, versions map[string][]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

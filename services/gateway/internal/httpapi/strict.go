@@ -46,8 +46,8 @@ func (w strictResponse) WriteHeader(status int) {
 func (w strictResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // checkStrict refuses a strict request that has unknown fields or query parameters. It reads the
-// whole body, and the body can then be read again. The response must be written to the returned
-// writer.
+// whole body into memory, so that the handler can read the body again. The handler must write the
+// response to the returned writer.
 func (d *description) checkStrict(
 	w http.ResponseWriter, r *http.Request, template string,
 ) (http.ResponseWriter, error) {
@@ -114,7 +114,7 @@ type schema struct {
 	Properties           map[string]schema `json:"properties"`
 	AdditionalProperties any               `json:"additionalProperties"`
 	Items                *schema           `json:"items"`
-	AnyOf                []schema          `json:"anyOf"` // an object, or null
+	AnyOf                []schema          `json:"anyOf"` // for example an object or null
 }
 
 // newDescription reads the API description. An operation can have parameters and a JSON body. A

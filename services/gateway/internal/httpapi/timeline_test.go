@@ -165,7 +165,7 @@ func TestTimeline_ListsAllEntriesInTheOrderOfTheirTimes(t *testing.T) {
 	}
 }
 
-func TestTimeline_RequestWithoutACallHasItsDeliveries(t *testing.T) {
+func TestTimeline_RequestWithoutACallListsItsDeliveries(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "read")

@@ -102,7 +102,8 @@ type Identity struct {
 	Email   *string
 	// Roles are the roles that the groups of the person give, one for each workspace.
 	Roles []Membership
-	// HasGroupRoles is true if groups give roles. Then Roles replaces the earlier roles from groups.
+	// HasGroupRoles is true if OIDCConfig.Roles gives roles to groups. Then Roles replaces the roles
+	// that groups gave at earlier sign-ins.
 	HasGroupRoles bool
 	// AuthenticatedAt is when the person proved the identity to the provider (claim auth_time). It
 	// is nil if the provider does not support this claim. It is the zero time if the provider
@@ -198,7 +199,7 @@ func (i *Identity) checkTime(provider *oidc.Provider, attempt OIDCAttempt) error
 func (o *OIDC) clients(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
 	provider := o.provider.Load()
 	if provider == nil {
-		// The provider keeps this context for later requests, so it must not be the context of a
+		// The oidc.Provider also uses this context for later requests, so it must not be the context of a
 		// sign-in.
 		found := o.discovery.DoChan("", func() (any, error) {
 			found, err := oidc.NewProvider(oidc.ClientContext(context.Background(), o.client), o.config.Issuer)

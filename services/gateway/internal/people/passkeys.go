@@ -110,7 +110,8 @@ func (p *Passkeys) StartSignIn() (*protocol.CredentialAssertion, webauthn.Sessio
 type FindPerson func(ctx context.Context, id uuid.UUID) (Person, []StoredPasskey, error)
 
 // FinishSignIn verifies the response of navigator.credentials.get. It returns ErrRefused if the
-// response is invalid, if the passkey is unknown, or if its counter shows that it was copied.
+// response is invalid, if the passkey is unknown, or if the counter of the passkey shows that the
+// passkey was copied.
 func (p *Passkeys) FinishSignIn(
 	ctx context.Context, session webauthn.SessionData, response []byte, find FindPerson,
 ) (StoredPasskey, error) {

@@ -96,14 +96,14 @@ type destination struct {
 	path  *url.URL
 	token string
 	owner string
-	// observe is nil if the result is not observed.
+	// observe is nil if no function observes the result.
 	observe Observe
 }
 
 // Observe receives the result of a forwarded request before the client does. The result is the
 // response, or the error if the service sent no response. Observe can replace the body of the
-// response. If it returns an error, the client receives this error instead of the response. It is
-// called once.
+// response. If Observe returns an error, the client receives this error instead of the response.
+// Observe is called once for each request.
 type Observe func(response *http.Response, err error) error
 
 type targetKey struct{}

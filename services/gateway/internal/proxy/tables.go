@@ -51,8 +51,8 @@ func Public() Table {
 }
 
 // Open returns the routes that need no key. Requests on these routes are not counted, except
-// requests for /recordings. A link to a recording contains a signature, and its requests are
-// counted by the client's address.
+// requests for /recordings. A link to a recording contains a signature, and requests for the
+// recording are counted by the client's address.
 func Open() Table {
 	get := []string{http.MethodGet}
 	return Table{

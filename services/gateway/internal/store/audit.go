@@ -22,8 +22,8 @@ const intentValues = `@id, @operator, @actor_type, @actor_id, @actor_name, @acti
 
 const insertIntent = `INSERT INTO audit_intents (` + intentColumns + `) VALUES (` + intentValues + `)`
 
-// Intend stores an intent, which records that a change is about to be made. Call Intend before the
-// change is sent.
+// Intend stores an intent. The intent records that a change is about to be made, so call Intend
+// before the change is sent.
 func (s *Store) Intend(ctx context.Context, intent audit.Intent) error {
 	_, err := s.pool.Exec(ctx, insertIntent, intentArgs(intent))
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 // time.
 type entryBatcher struct {
 	mu      sync.Mutex
-	running bool // a goroutine stores the waiting entries
+	running bool // true while a goroutine stores the waiting entries
 	waiting []waitingEntry
 }
 

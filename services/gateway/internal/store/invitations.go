@@ -187,7 +187,7 @@ func (s SignIn) accept(ctx context.Context, tx pgx.Tx, person people.Person, has
 	return s.record(ctx, tx, person, entry)
 }
 
-// acceptInvitation marks an invitation as accepted and gives the person its role.
+// acceptInvitation marks an invitation as accepted and gives the person the role of the invitation.
 func acceptInvitation(ctx context.Context, tx pgx.Tx, personID uuid.UUID, hash []byte) (people.Invitation, error) {
 	found, err := pg.One[people.Invitation](ctx, tx, takeInvitation, pgx.NamedArgs{"hash": hash, "person": personID})
 	if errors.Is(err, pg.ErrNotFound) {
@@ -236,7 +236,8 @@ VALUES (@id, @name, @email, @issuer, @subject)
 ON CONFLICT (issuer, subject) DO UPDATE SET name = @name, email = @email RETURNING id`
 	deleteOldGroupRoles = `DELETE FROM memberships WHERE person_id = @person AND from_groups
 	AND NOT coalesce(workspace_id, '00000000-0000-0000-0000-000000000000') = ANY(@workspaces::uuid[])`
-	// This statement does not change a role that a person set. It ignores an unknown workspace.
+	// This statement changes an existing role only if a group gave this role. It ignores an unknown
+	// workspace.
 	saveGroupRole = `INSERT INTO memberships AS known (person_id, workspace_id, role, from_groups)
 SELECT @person, @workspace, @role, true
 WHERE @workspace::uuid IS NULL OR EXISTS (SELECT FROM workspaces WHERE id = @workspace)

@@ -20,8 +20,8 @@ type SignIn struct {
 	// Previous is the hash of the token that the client sent with the sign-in. The session of that
 	// token ends. Previous is nil if the client sent no token.
 	Previous *apikeys.Hash
-	// AuthenticatedAt is when the person proved the identity to the OpenID provider. If it is nil, the
-	// person proved it at the sign-in.
+	// AuthenticatedAt is when the person proved the identity to the OpenID provider. If
+	// AuthenticatedAt is nil, the person proved the identity at the sign-in.
 	AuthenticatedAt *time.Time
 	// RequestID and Route identify the request of the sign-in in the audit log.
 	RequestID uuid.UUID

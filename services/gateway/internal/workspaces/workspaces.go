@@ -100,8 +100,8 @@ type Workspace struct {
 	// CallingPolicy is the policy that an operator set last. If it is nil, the default calling
 	// window is used. contacts-compliance applies the policy.
 	CallingPolicy json.RawMessage
-	// PolicyOperator is the operator who set CallingPolicy. PolicyVersion is the version of the
-	// workspace that contained this policy first. Both are nil if no policy was set.
+	// PolicyOperator is the operator who set CallingPolicy. PolicyVersion is the first version of the
+	// workspace that contained this policy. Both are nil if no policy was set.
 	PolicyOperator *string
 	PolicyVersion  *int64
 	Features       Features
