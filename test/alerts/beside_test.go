@@ -22,7 +22,7 @@ import (
 // restartedService is the service that a fault restarts in another version.
 const restartedService = "gateway"
 
-// localProgram is the program that starts a stack. It looks for the other programs in its own
+// localProgram is the program that starts a stack. It starts the other programs from its own
 // folder.
 const localProgram = "ringfence-local"
 
@@ -120,8 +120,8 @@ func (b *secondStack) linkProgram(t *testing.T, program, binFolder string) {
 }
 
 // runUpgraded restarts the gateway in another version, and the dialer with a certificate that
-// expires in one hour, so that the alert on certificates fires. When action returns, it restores
-// both.
+// expires in one hour, so that the alert on certificates fires. When action returns, runUpgraded
+// restores the gateway and the dialer.
 func (b *secondStack) runUpgraded(t *testing.T, action func()) {
 	t.Helper()
 	folder := t.TempDir()

@@ -33,7 +33,7 @@ These are the metrics of all services, as ` + "`make observe`" + ` scraped them 
 
 // compareInventory compares the metrics of the stack with docs/reference/metrics.md. It runs only
 // in `make observe`, where every service runs with every feature. With RINGFENCE_METRICS=write it
-// writes the page.
+// writes docs/reference/metrics.md instead.
 func (p *prometheus) compareInventory(t *testing.T) {
 	t.Helper()
 	if !isFullRun() {

@@ -64,7 +64,7 @@ type Event struct {
 	WorkspaceID uuid.UUID
 	// ObjectID is the id of the call, the call request, the subscription or the workspace (for an
 	// event of its wallet) that the event is about. Events with the same ObjectID are delivered in the
-	// order of their sequences. It is nil for webhook.test.
+	// order of their sequences. ObjectID is nil for webhook.test.
 	ObjectID  *uuid.UUID
 	Type      string
 	Sequence  int32
@@ -218,7 +218,8 @@ type Response struct {
 	// Code is the HTTP status. It is 0 if there was no response.
 	Code    int
 	Failure Failure
-	// Detail names the cause of the failure more exactly than Failure. It is empty if it is unknown.
+	// Detail names the cause of the failure more exactly than Failure. Detail is empty if the cause is
+	// unknown.
 	Detail string
 	// Excerpt is the beginning of the response body.
 	Excerpt string

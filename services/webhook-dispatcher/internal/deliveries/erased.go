@@ -1,7 +1,7 @@
 package deliveries
 
 // These lists name the JSON members that an erasure changes in the data of an event. All other
-// members are kept, so that the receiver still gets the ids, numbers, times, outcome and
+// members are unchanged, so that the receiver still gets the ids, numbers, times, outcome and
 // external_ref of the call.
 var (
 	RemovedMembers = []string{"transcript", "recording_url"} // an erasure deletes these members

@@ -111,9 +111,9 @@ func (h *healthChecks) next() (store.SubscriptionHealth, bool) {
 	return store.SubscriptionHealth{}, false
 }
 
-// applyRule checks the failure rule of a subscription. If half of the rule is met, it logs a
-// warning and stores the event webhook_subscription.failing. If the whole rule is met, it disables
-// the subscription.
+// applyRule checks the failure rule of a subscription. If half of each threshold is reached, it
+// logs a warning and stores the event webhook_subscription.failing. If every threshold is reached,
+// it disables the subscription.
 func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionHealth) {
 	id := standing.SubscriptionID
 	if _, met := d.cfg.Rule.Met(standing.Health); met {

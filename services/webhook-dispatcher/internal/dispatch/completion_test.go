@@ -105,7 +105,7 @@ func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
 }
 
 // The next event of a call arrives while the result of the previous event is being stored. The
-// first claim for the next event finds nothing, because the previous event has no result yet.
+// first claim for the next event returns no delivery, because the previous event has no result yet.
 func TestComplete_NextEventOfACallIsSentAfterTheStoredResult(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -151,8 +151,8 @@ func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 	return n
 }
 
-// lossyConn discards the next response to a statement with results if discardNext is true. The
-// client then cannot find out whether the COMMIT succeeded.
+// lossyConn discards the next response to a statement that stores results if discardNext is true.
+// The client then cannot find out whether the COMMIT succeeded.
 type lossyConn struct {
 	net.Conn
 	discardNext *atomic.Bool

@@ -108,7 +108,7 @@ func config() dispatch.Config {
 }
 
 // runningDispatcher is a dispatcher that runs during a test. stopAndWait cancels its context, as
-// SIGTERM does, and waits until Run has returned. The channel stopping is closed after the
+// SIGTERM does, and waits until Run has returned. The channel `stopping` is closed after the
 // cancellation.
 type runningDispatcher struct {
 	*dispatch.Dispatcher

@@ -28,8 +28,8 @@ const maxReplicaStreams = 1000
 
 const (
 	// minPoll and maxPoll limit the time between two polls for new events. After a poll that found
-	// events, the time is minPoll. After each other poll, the time doubles. Events that this
-	// replica stored wake their streams without a poll.
+	// events, the time is minPoll. After a poll that found no events, the time doubles. Events that
+	// this replica stored wake their streams without a poll.
 	minPoll, maxPoll = 25 * time.Millisecond, 200 * time.Millisecond
 	// idlePoll is the time between two reads of the database's timeline id while no stream is open.
 	idlePoll = 5 * time.Second
@@ -246,8 +246,8 @@ func (h *Hub) workspaces() []uuid.UUID {
 //
 // After a failover to an asynchronous standby, the database can lack commits. New events can then
 // have positions that a stream has already sent. Therefore poll ends the streams that were opened
-// in another timeline. It also ends streams if the newest position of a workspace decreased,
-// because the tables were then restored.
+// in another timeline. It also ends streams if the newest position of a workspace decreased, which
+// shows that the tables were restored.
 func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, timeline string, err error) {
 	if len(workspaces) == 0 {
 		timeline, err = h.store.Timeline(ctx)

@@ -64,7 +64,7 @@ func (s *Stream) Close(ctx context.Context) {
 }
 
 // Send first writes the stored events after the cursor, and then each new event. It returns when
-// ctx ends, when the channel closing is closed, or when a write fails. The response must have no
+// ctx ends, when the channel `closing` is closed, or when a write fails. The response must have no
 // other content.
 func (s *Stream) Send(ctx context.Context, w http.ResponseWriter, closing <-chan struct{}) {
 	out := &writer{response: w, control: http.NewResponseController(w), timeout: s.hub.writeTimeout}

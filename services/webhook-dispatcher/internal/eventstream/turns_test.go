@@ -179,7 +179,7 @@ func TestTurns_UnreadableRecordsAreSkipped(t *testing.T) {
 	f.readUntil(lines, "event: call.turn")
 }
 
-// Nothing reads the messages of the stream.
+// The test reads no message of the stream.
 func TestHub_SendTurnDoesNotWaitForASlowStream(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()

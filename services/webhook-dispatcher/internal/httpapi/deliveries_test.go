@@ -97,7 +97,8 @@ func TestDeliveries_FiltersSelectMatchingDeliveries(t *testing.T) {
 	}
 }
 
-// The filter call_id selects the events of a call. It must not select events of a call request.
+// The filter call_id selects the deliveries for the events of a call. It must not select deliveries
+// for the events of a call request.
 func TestDeliveries_FiltersByCallAndByObject(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)

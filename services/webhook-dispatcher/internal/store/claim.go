@@ -110,8 +110,8 @@ type pollRow struct {
 	More      bool
 }
 
-// pollDue returns due subscriptions. If a subscription was resumed, or its workspace changed, it is
-// returned twice: once for its first attempts and once for its retries. Its due time is unknown.
+// pollDue returns due subscriptions. A subscription that was resumed, or whose workspace changed,
+// is returned twice: once for its first attempts and once for its retries. Its due time is unknown.
 const pollDue = `
 WITH due AS MATERIALIZED (
     SELECT q.subscription_id, q.is_retry, q.due_at, q.delivery_id
@@ -308,7 +308,7 @@ func (r claimedRow) work() deliveries.Work {
 	}
 }
 
-// claimSettings makes the commit of a claim not wait for the disk, so that requests are sent
+// With claimSettings, the commit of a claim does not wait for the disk, so that requests are sent
 // earlier. If a crash of the database loses the claim, the delivery is sent again with the same
 // attempt number, and only the first stored result counts.
 const claimSettings = genericPlan + `, set_config('synchronous_commit', 'off', true)`
@@ -377,7 +377,7 @@ WHERE EXISTS (
     WHERE s.id = quota.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE)`
 
 // Release undoes the claim of deliveries that were not sent: it restores their number of attempts
-// and their due time. A delivery that another process has claimed meanwhile is not changed.
+// and their due time. A delivery that another process has claimed again is not changed.
 func (s *Store) Release(ctx context.Context, work []deliveries.Work) error {
 	n := len(work)
 	ids, nos, replays, due := make([]uuid.UUID, n), make([]int, n), make([]int, n), make([]time.Time, n)

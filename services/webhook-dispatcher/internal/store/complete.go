@@ -133,8 +133,8 @@ SELECT FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY deliv
 // settleUnwritten ignores results that are already stored. Only the table attempts shows whether a
 // result was stored, because the queue row keeps the attempt number until the next claim.
 //
-// If the data of the call was erased before its result is stored, the excerpt of the response is
-// not stored, because a response can repeat the request.
+// If the data of the call has already been erased, the excerpt of the response is not stored,
+// because a response can repeat the request.
 //
 // While a subscription is healthy, its row in subscription_health is updated at most once a second.
 // Each update leaves an old version of the row, and later updates read all old versions until a

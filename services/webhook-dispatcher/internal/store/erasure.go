@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// Erasure is the order to erase the data of a called person.
+// Erasure is a request to erase the data of a called person.
 type Erasure struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID

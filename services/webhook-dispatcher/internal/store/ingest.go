@@ -243,8 +243,8 @@ WHERE NOT EXISTS (SELECT FROM stream_events s WHERE s.event_id = f.id)`
 // nothing. If an event is published again with another time, its delivery has another id. This
 // second delivery is not stored while the first attempt for the event is queued.
 //
-// The due time is the time of the INSERT. If the transaction commits later than the overlap of two
-// polls, a poll can miss the delivery.
+// The due time is the time of the INSERT. If the time from the INSERT to the commit is longer than
+// the overlap of two polls, a poll can miss the delivery.
 const insertDeliveries = `
 WITH fresh AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,

@@ -21,7 +21,7 @@ type Replay struct {
 	DeliveryID uuid.UUID
 	// CallID selects the deliveries of a call, if DeliveryID is zero.
 	CallID uuid.UUID
-	// Status and Since select by status if both ids are zero: the deliveries with this status that
+	// If DeliveryID and CallID are zero, Status and Since select the deliveries with this status that
 	// ended at Since or later. Status must be Failed or Skipped.
 	Status deliveries.Status
 	Since  time.Time

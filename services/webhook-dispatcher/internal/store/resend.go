@@ -23,7 +23,8 @@ var ErrTooMany = errors.New("the period has too many deliveries")
 // ErrErased means that the body of an event was erased or has expired.
 var ErrErased = errors.New("the body of the event was erased or has expired")
 
-// ErrInProgress means that an attempt is in progress that is not the first one of its series.
+// ErrInProgress means that an attempt is in progress, and that this attempt is not the first one of
+// its series.
 var ErrInProgress = errors.New("an attempt of the delivery is in progress")
 
 // Period selects the deliveries of events that were created at Since or later and before Until.

@@ -178,7 +178,7 @@ func storeRandomly(t *testing.T, st *store.Store, pool *pgxpool.Pool, workspaces
 	return stored
 }
 
-// followStream reads the stream. After over was set, it stops at the end of the stream and returns
+// followStream reads the stream. When `over` is true, it stops at the end of the stream and returns
 // the number of events.
 func followStream(t *testing.T, st *store.Store, ws uuid.UUID, over *atomic.Bool) int {
 	t.Helper()

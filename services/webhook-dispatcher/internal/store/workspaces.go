@@ -68,8 +68,8 @@ func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (chang
 }
 
 // upsertWorkspace excludes versions that are already stored, because ON CONFLICT locks the row even
-// if its WHERE is false. A batch can contain workspace versions that ApplySetting has already
-// stored, and must not lock their rows until it commits.
+// if its WHERE is false. For versions that ApplySetting has already stored, a batch would otherwise
+// hold these locks until its commit.
 const upsertWorkspace = `
 INSERT INTO workspaces (id, version, suspended, webhooks_enabled, keep_days)
 SELECT @id::uuid, @version::bigint, @suspended::boolean, @webhooks::boolean, nullif(@keep_days::int, 0)

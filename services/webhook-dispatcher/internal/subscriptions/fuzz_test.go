@@ -13,7 +13,7 @@ import (
 )
 
 // net/http must be able to send to every accepted url over https. The host must be a name or a
-// public address. For its own result, CheckURL must return the same url.
+// public address. If CheckURL gets its own result, it must return the same url.
 func FuzzCheckURL(f *testing.F) {
 	for _, text := range []string{
 		"https://example.com/hook", "HTTPS://EXAMPLE.com:8443/a?b=c", "http://example.com", "https://", "https:example.com", "https:///x", "https://user:pw@example.com", "https://example.com/#f",

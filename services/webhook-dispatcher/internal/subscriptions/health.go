@@ -9,7 +9,7 @@ import (
 // reached. Test deliveries are not counted
 // (docs/reference/api/webhooks.md#failure-counter-and-automatic-disabling).
 type FailureRule struct {
-	// Failures is the number of failed attempts in a row after which the subscription can become
+	// Failures is the number of consecutive failed attempts after which the subscription can become
 	// failed.
 	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"Number of consecutive failed attempts that disables a subscription (status failed), if the other two WEBHOOK_FAILED_AFTER thresholds are reached too."`
 	// Duration is the minimum time since the first of these failures.

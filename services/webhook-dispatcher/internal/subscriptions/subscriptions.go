@@ -139,8 +139,8 @@ func CheckDescription(text string) *apierr.Error {
 	return nil
 }
 
-// CheckEvents removes repeated types and keeps the order. It returns an error for an empty list and
-// for an unknown type.
+// CheckEvents removes repeated types and does not change the order of the others. It returns an
+// error for an empty list and for an unknown type.
 func CheckEvents(events []openapi.EventType) ([]openapi.EventType, error) {
 	if len(events) == 0 {
 		return nil, apierr.Unprocessable("no_events", "events must list at least one of %s.", eventTypes)
