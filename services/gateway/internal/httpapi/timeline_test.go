@@ -43,8 +43,8 @@ func timelineOwners() map[string]string {
 	}
 }
 
-// decisionPages returns one of two pages of decisions: first the dial-time check, and after its
-// cursor the pre-check.
+// decisionPages returns the first page of decisions, with the dial-time check, or the next page,
+// with the pre-check.
 func decisionPages(query string) string {
 	const dial = `{"data":[{"id":"` + anObjectID + `","kind":"dial","result":"open",
 		"judged_at":"2026-06-04T09:00:01.000Z"}],"has_more":true}`

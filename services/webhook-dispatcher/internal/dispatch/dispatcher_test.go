@@ -345,7 +345,7 @@ func TestDelete_RemovesTheHistoryWhileRequestsAreInFlight(t *testing.T) {
 	if err := retention.New(r.store, retention.Config{}).DeleteSubscriptions(t.Context(), 7); err != nil {
 		t.Fatal(err)
 	}
-	d.stopAndWait() // stopAndWait waits for the requests in flight
+	d.stopAndWait()
 	for _, table := range []string{"subscriptions", "subscription_health", "delivery_queue", "deliveries", "attempts"} {
 		if n := r.count(`SELECT count(*) FROM ` + table); n != 0 {
 			t.Errorf("%[2]s: rows = %[1]d, want 0", n, table)

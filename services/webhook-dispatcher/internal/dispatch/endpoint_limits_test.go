@@ -207,8 +207,8 @@ func TestLimits_AStalledEndpointGetsNoRequestUntilItResponds(t *testing.T) {
 }
 
 // Many endpoints do not respond. An endpoint that has responded before must still get a request
-// immediately. An endpoint that has never responded must get a request beside 150 hanging
-// endpoints, but not beside 1000.
+// immediately. An endpoint that has never responded must get a request if 150 other endpoints
+// hang, but not if 1000 hang.
 func TestLimits_HangingEndpointsDoNotUseAllRequests(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -235,7 +235,7 @@ func TestStream_StoredEventsAreSentBeforeNewEvents(t *testing.T) {
 		stored = append(stored, newEvent(ws, "{}"))
 	}
 	f.ingest(stored...)
-	ids := f.listen(f.replica(), ws) // the position is 0
+	ids := f.listen(f.replica(), ws) // the stream starts before the first event
 	f.wantIDs(ids, stored)
 	fresh := newEvent(ws, "{}")
 	f.ingest(fresh)

@@ -77,7 +77,7 @@ func TestStream_EventsHaveTheOrderOfTheBatch(t *testing.T) {
 		t.Fatalf("StreamHead: %v", err)
 	}
 	r.ingest(nil, append(events, events[:5]...)...)
-	r.ingest(nil, events...) // the same records again
+	r.ingest(nil, events...) // the consumer reads the same records again
 	if got := streamIDs(r.readStream(ws, start)); !slices.Equal(got, want) {
 		t.Errorf("stream = %v, want %v", got, want)
 	}
