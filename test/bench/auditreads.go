@@ -26,7 +26,7 @@ const (
 	auditTurns = 14
 )
 
-// A call of the measurement. The columns are those that GET /v1/calls/{id} needs.
+// insertAuditedCall inserts a call with the columns that GET /v1/calls/{id} reads.
 const insertAuditedCall = `
 INSERT INTO calls.calls (id, workspace_id, direction, from_number, to_e164, agent_id, external_ref, status, transcript,
 	queued_at, ended_at, talk_seconds, billable_seconds, version, analysed, charge_settled, closed)
@@ -58,7 +58,8 @@ func measureAuditedReads(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	reads, err := auditEntries(ctx, db, w, with) // auditedAndPlainCall has read the call
+	// The count is not 0, because auditedAndPlainCall has already read the call.
+	reads, err := auditEntries(ctx, db, w, with)
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func readsCall(w *kit.Workspace, id string) func(context.Context, int) error {
 	}
 }
 
-// add adds the result of one of several rounds.
+// add adds the result of one round. rounds is the number of rounds of the whole measurement.
 func (l *loopResult) add(round loopResult, rounds float64) {
 	l.took = append(l.took, round.took...)
 	l.perSecond += round.perSecond / rounds

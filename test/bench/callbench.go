@@ -37,12 +37,12 @@ type CallSetup struct {
 	Hooks   *kit.Receiver
 	Landing *Landing
 	Meter   *probe.Meter
-	// TurnCPU measures the CPU time of one turn of the six-commit loop. It is 0 if the CPU time
-	// cannot be measured.
+	// TurnCPU measures the CPU time of one pass through the six-commit loop. It returns 0 if the CPU
+	// time cannot be measured.
 	TurnCPU func(context.Context) (time.Duration, error)
 	// Each is the duration of one measurement.
 	Each time.Duration
-	// Held is the number of concurrent calls that the function Held keeps answered.
+	// Held is the number of calls that the measurement Held keeps answered at the same time.
 	Held int
 }
 
@@ -76,7 +76,8 @@ func OpenCalls(ctx context.Context, setup CallSetup) (*CallStack, error) {
 
 func (h *CallStack) Close() { _ = h.db.Close(context.Background()) }
 
-// These measurements call the phones from firstNumber on. No other measurement calls these phones.
+// These measurements call the numbers dialedNumber(firstNumber) and higher. No other measurement
+// calls these numbers.
 const firstNumber = 5_000_000
 
 func (h *CallStack) number() string { return dialedNumber(firstNumber + h.next.Add(1)) }
@@ -135,8 +136,8 @@ func ids(workspaces []*kit.Workspace) (ids []string) {
 	return ids
 }
 
-// forEach calls do for each item, with the given number of goroutines. The first error ends the
-// loop.
+// forEach calls do for each item. The given number of goroutines share the items. After the first
+// error, no further item is started.
 func forEach[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
 	var (
 		wg     sync.WaitGroup

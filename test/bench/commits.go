@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// statisticsDelay is longer than the delay after which an idle backend of Postgres reports its
-	// statistics. That delay is at most 10 s.
+	// statisticsDelay is longer than 10 s. An idle backend of Postgres reports its statistics after at
+	// most 10 s.
 	statisticsDelay = 11 * time.Second
-	// measuredPosts is the number of POST requests of the measurement. The pause between two of
-	// them (apart) is so long that they do not share a commit.
+	// measuredPosts is the number of POST requests of the measurement. The pause `apart` between two
+	// requests is so long that the requests do not share a commit.
 	measuredPosts = 40
 	apart         = 100 * time.Millisecond
-	// commitTolerance is a tolerance in commits per POST, because the background work can differ
-	// between the two periods that are compared.
+	// commitTolerance is in commits per POST. It is needed because the background work can differ
+	// between the idle period and the period with POST requests.
 	commitTolerance = 0.5
 )
 
 type transactions struct {
-	// allCommits is xact_commit. It includes transactions that only read.
+	// allCommits is xact_commit of pg_stat_database. It includes transactions that only read.
 	allCommits int64
 	// writeCommits is the number of transaction ids that Postgres has assigned. It equals the
 	// number of transactions that wrote a row.
@@ -51,8 +51,8 @@ func countTransactions(ctx context.Context, db *pgx.Conn) (t transactions, err e
 	return t, err
 }
 
-// perPOST returns the transactions of one POST between two readings, minus the transactions that an
-// idle stack makes in the same time.
+// perPOST returns the transactions of one POST between the readings before and after. It subtracts
+// the transactions that an idle stack makes in the same time.
 func perPOST(idle, before, after transactions, posts int) (all, writing, counting float64) {
 	share := after.at.Sub(before.at).Seconds() / before.at.Sub(idle.at).Seconds()
 	of := func(idle, before, after int64) float64 {

@@ -31,11 +31,11 @@ const (
 	// goalPages limits the page time of a list with the large history. It is a multiple of the page
 	// time with the small history.
 	goalPages = 1.5
-	// goalPaint limits the time until the largest part of a page is painted. It holds on two idle
-	// cores.
+	// goalPaint limits the time, in ms, until the largest part of a page is painted. The goal applies
+	// to a machine with two idle cores.
 	goalPaint = 1000.0
-	// consolePages is the number of times that each list is requested. consolePaints is the number
-	// of times that a browser loads it. consoleCalls is the number of calls that the page Live shows.
+	// consolePages is the number of requests of each list. consolePaints is the number of times that a
+	// browser loads each list. consoleCalls is the number of calls that the page Live shows.
 	consolePages, consolePaints, consoleCalls = 60, 7, 30
 )
 
@@ -45,8 +45,8 @@ type consoleSession struct {
 	base   *url.URL
 }
 
-// measureConsole measures the lists of the console beside a million calls, and how soon the page
-// Live shows an event.
+// measureConsole measures the lists of the console in a database with a million calls. It also
+// measures how soon the page Live shows an event.
 func measureConsole(ctx context.Context, b *bench) error {
 	session, err := b.signIn(ctx)
 	if err != nil {
@@ -70,7 +70,8 @@ func measureConsole(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer closeTab()
-	if err := rest(ctx, time.Minute); err != nil { // the rate limit of a session counts a minute
+	// The requests above can have used up the session's rate limit per minute.
+	if err := rest(ctx, time.Minute); err != nil {
 		return err
 	}
 	if err := session.measurePaint(tab, many); err != nil {
@@ -232,8 +233,8 @@ const noteEnded = `(() => {
 // stream received the event.
 type terminalEvents struct {
 	mu       sync.Mutex
-	received map[string]time.Time // by call
-	events   map[string]uuid.UUID // by call
+	received map[string]time.Time // by call id
+	events   map[string]uuid.UUID // by call id
 }
 
 func (e *terminalEvents) receive(event openapi.StreamedEvent) error {
@@ -259,8 +260,9 @@ func (e *terminalEvents) receive(event openapi.StreamedEvent) error {
 	return nil
 }
 
-// measureLive places calls one after the other. It compares the time from the commit of a terminal
-// event until the page Live shows it to the time until a stream of the API receives it.
+// measureLive places calls one after the other. It measures two times from the commit of a terminal
+// event: the time until the page Live shows the event, and the time until a stream of the API
+// receives it.
 func (s *consoleSession) measureLive(ctx context.Context, tab context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench console", "1000")
 	if err != nil {

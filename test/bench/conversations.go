@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// conversationBench is the dialer's benchmark of conversations, and model is the fake of the
-	// Realtime API. `make bench` builds both as programs.
+	// conversationBench is the dialer's benchmark of conversations, as a program. model is the program
+	// with the fake of the Realtime API. `make bench` builds these programs.
 	conversationBench, model = "ringfence-conversations", "fake-speech-model"
 	// goalDelay limits, in ms, the p50 of the delay that the dialer adds to the audio between a
 	// person and the agent. The goal applies to the measurement with goalCalls calls.
@@ -125,8 +125,8 @@ func (t phoneReport) trips() []time.Duration {
 	return took
 }
 
-// readPhoneReports reads the reports of the phones. waits contains one time for each phone: from
-// the phone's answer to the first audio of the agent.
+// readPhoneReports reads the reports of the phones. For each phone that received audio, waits
+// contains the time from the phone's answer to the first audio of the agent.
 func readPhoneReports(reports []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
 	if err := json.Unmarshal(reports, &heard); err != nil {
 		return heard, nil, fmt.Errorf("read what the phones said: %w", err)

@@ -11,14 +11,14 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// The goals, as ratios to the baseline loop of the same run. The baseline loop sends the same
-// webhooks to the same receiver without the product.
+// The first three goals are ratios to the baseline loop of the same run. The baseline loop sends
+// the same webhooks to the same receiver without the product.
 const (
 	goalDeliveryShare, stretchShare = 12.0, 15.0 // percent
 	goalLoops                       = 15.0
 	manySubscriptions               = 50
-	// webhooksStuck limits the time without an arriving webhook. After this time, the missing
-	// webhooks count as lost. It is longer than a lease.
+	// webhooksStuck limits the time without an arriving webhook. After this time, the missing webhooks
+	// count as lost. It is longer than the lease of a claimed delivery.
 	webhooksStuck = 30 * time.Second
 )
 
@@ -100,8 +100,8 @@ func (h *WebhookStack) bareLoop(ctx context.Context, long time.Duration) (probe.
 	return s.Loop(ctx, long, h.receiver.PID)
 }
 
-// deliverBacklog publishes the backlog while the dispatcher is stopped. Then it starts a new
-// dispatcher and waits for the last delivery.
+// deliverBacklog stops the dispatcher, publishes the backlog, starts a new dispatcher and waits for
+// the last delivery.
 func (h *WebhookStack) deliverBacklog(ctx context.Context, endpoints []*endpoint) (got backlogResult, err error) {
 	records := make([]*kgo.Record, h.Records)
 	for i := range records {

@@ -15,11 +15,11 @@ import (
 const (
 	posters        = 16
 	sampleRequests = 100
-	// callsStuck limits the time without progress. After this time, the missing calls count as
-	// lost. It is longer than the lease of a claim.
+	// callsStuck limits the time without a new dial or a new end of a call. After this time, the
+	// missing calls count as lost. It is longer than the lease of a claimed call request.
 	callsStuck = 30 * time.Second
-	// goalDialed is the lowest rate of dials, in calls per second, while goalDue calls per second
-	// are due and all services run.
+	// goalDialed is the lowest permitted rate of dials, in calls per second. It applies while goalDue
+	// calls per second become due and all services run.
 	goalDialed = 400.0
 	goalDue    = 500
 )
@@ -28,8 +28,8 @@ const (
 // for these services.
 var eventConsumers = []string{"calls", "billing-wallet", "webhook-dispatcher"}
 
-// Dials lets call requests become due evenly at three rates, and reads the time of each dial from
-// the carrier's log.
+// Dials measures three rates. At each rate, call requests become due at equal intervals. Dials
+// reads the time of each dial from the carrier's log.
 func Dials(ctx context.Context, h *CallStack) error {
 	loop, err := h.newBare(ctx)
 	if err != nil {
@@ -58,8 +58,8 @@ type dialResult struct {
 }
 
 // measureDials measures and prints one rate. If alone is true, it stops the services that consume
-// the dialer's events. These services then use no CPU time beside the dialer, as on separate
-// machines.
+// the dialer's events. The dialer then shares its CPU with no such service, as on a separate
+// machine.
 func (h *CallStack) measureDials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
 	got, err := h.postDueCalls(ctx, rate, alone)
 	if err != nil {
@@ -200,8 +200,8 @@ func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[st
 	return got, nil
 }
 
-// attemptResults compares two readings of the dialer's metrics. It returns each result of an
-// attempt with the number of attempts in between.
+// attemptResults compares two readings of the dialer's metrics. For each result of an attempt, it
+// returns the number of attempts between the readings.
 func attemptResults(before, after map[string]float64) string {
 	const name = `ringfence_dialer_attempts_total{result="`
 	var parts []string

@@ -1,5 +1,5 @@
 // Measurements of the audio of calls. One process runs the dialer's RTP streams. A second process
-// runs the far ends and sends every packet back.
+// is the remote side of all calls and sends every packet back.
 
 package main
 
@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// EchoCommand is the argument with which this program runs as the far ends of the calls.
+// EchoCommand is the argument with which this program runs as the remote side of the calls.
 const EchoCommand = "echo-rtp"
 
 // Echo opens the given number of UDP ports, prints their addresses in one line, and sends each
@@ -58,8 +58,8 @@ type peers struct {
 	out       *bufio.Reader
 }
 
-// startPeers starts this program again as the process with the far ends of calls. kind selects the
-// type of far end.
+// startPeers starts this program again, as the process with the remote sides of the calls. kind
+// selects the type of remote side.
 func startPeers(kind string, count int) (*peers, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -21,17 +21,18 @@ const (
 	eventStreams = 50
 	// streamedCalls is the number of calls in progress while the CPU time is measured.
 	streamedCalls = 64
-	// streamRounds is how often the CPU time is measured without and with streams.
+	// streamRounds is the number of measurements without streams, and of measurements with streams.
 	streamRounds = 2
-	// goalStreamCPU limits the CPU time of a call with streams, as a multiple of the time without.
+	// goalStreamCPU limits the CPU time of a call while streams are open. It is a multiple of the CPU
+	// time of a call without streams.
 	goalStreamCPU = 1.1
-	// goalStreamDelay limits the time from the commit of an event to its arrival in the stream, as a
-	// multiple of the time to the first byte of its webhook.
+	// goalStreamDelay limits the time from the commit of an event to its arrival in the stream. It is
+	// a multiple of the time from the commit to the first byte of the event's webhook.
 	goalStreamDelay = 1.0
 )
 
-// EventStreams measures the CPU time that open event streams add to a call, and the time from the
-// commit of an event to its arrival in a stream, compared to its webhook.
+// EventStreams measures the CPU time that open event streams add to a call. It also measures the
+// time from the commit of an event to its arrival in a stream, and compares it to the webhook.
 func EventStreams(ctx context.Context, h *CallStack) error {
 	if err := h.streamCPU(ctx); err != nil {
 		return err
@@ -49,7 +50,7 @@ func (h *CallStack) streamCPU(ctx context.Context) error {
 			return err
 		}
 	}
-	var used [2]time.Duration // without and with streams
+	var used [2]time.Duration // index 0: without streams, index 1: with streams
 	var calls [2]int
 	for range streamRounds {
 		for i := range used {
@@ -72,7 +73,7 @@ func (h *CallStack) streamCPU(ctx context.Context) error {
 }
 
 // callsWithStreams returns the CPU time of the services, the broker and Postgres during one
-// measurement, and the number of calls that ended in it.
+// measurement, and the number of calls that ended during the measurement.
 func (h *CallStack) callsWithStreams(
 	ctx context.Context, workspaces []*kit.Workspace, open bool,
 ) (used time.Duration, calls int, err error) {
@@ -165,8 +166,8 @@ func (s *streamedEvents) close() (map[uuid.UUID]time.Time, error) {
 	return s.at, errors.Join(s.faults...)
 }
 
-// storedEvents reads the times at which the events of a workspace were stored. The commit follows
-// immediately.
+// storedEvents reads the times at which the events of a workspace were stored. Each time is shortly
+// before the commit.
 const storedEvents = `
 SELECT event_id, ingested_at FROM webhook_dispatcher.stream_events WHERE workspace_id = $1::uuid`
 

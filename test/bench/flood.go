@@ -28,8 +28,8 @@ const (
 	floodedAddress = "203.0.113.40"
 )
 
-// refusalStatuses are the statuses of a request with an invalid key. A client address may send ten
-// such requests per second, which get 401. All others get 429.
+// refusalStatuses are the response statuses for an invalid key. Each second, ten requests with an
+// invalid key from one client address get 401. Further requests get 429.
 var refusalStatuses = []int{http.StatusTooManyRequests, http.StatusUnauthorized}
 
 // measureFlood measures GET /v1/wallet during a flood of requests that need no key, and during an
@@ -80,7 +80,7 @@ func measureFlood(ctx context.Context, b *bench) error {
 }
 
 // measureFirstUse compares the first request with each of 20 new keys to later requests with the
-// same key. The flood of invalid keys is running.
+// same key. A flood of requests with invalid keys runs at the same time.
 func (b *bench) measureFirstUse(ctx context.Context, w *kit.Workspace, invented func() string) error {
 	stop := b.startFlood(ctx, "/v1/calls", invented, refusalStatuses...)
 	first, later, fault := b.useNewKeys(ctx, w)

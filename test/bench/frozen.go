@@ -7,9 +7,9 @@ import (
 )
 
 // The six-commit loop contains the durable commits of one POST /v1/calls without an idempotency
-// key, as they were when its goals were set. Its tables and statements are frozen here: columns,
-// checks, indexes and storage parameters, without foreign keys, partitions and triggers. So a
-// change of the product does not change the loop.
+// key. The goals were set when the product made these commits. The tables and statements of the
+// loop are frozen here: columns, checks, indexes and storage parameters, without foreign keys,
+// partitions and triggers. Therefore a change of the product does not change the loop.
 
 // sixCommits returns the commits of the loop, in order.
 func sixCommits() []probe.Commit {
@@ -50,7 +50,7 @@ func sixCommits() []probe.Commit {
 			{Table: "dialer.dial_queue", Create: frozenQueue, SQL: insertQueued,
 				Args: []probe.Value{probe.Request, probe.Number}},
 		}},
-		// commit of billing-wallet, which records that the hold has a request
+		// commit of billing-wallet, which stores that a call request for the hold exists
 		{Writes: []probe.Write{
 			inboxRow("billing_wallet"),
 			{Table: "billing_wallet.holds", Create: frozenHolds, Args: []probe.Value{probe.Request},
@@ -59,7 +59,7 @@ func sixCommits() []probe.Commit {
 	}
 }
 
-// inboxRow returns the write of the id of a consumed event.
+// inboxRow returns the write that stores the id of a consumed event.
 func inboxRow(schema string) probe.Write {
 	return probe.Write{
 		Table: schema + ".inbox",

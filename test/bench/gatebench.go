@@ -30,8 +30,8 @@ type GateSetup struct {
 	Stack *kit.Stack
 	// Home is the folder of the stack. DB is the superuser's URL of the stack's database.
 	Home, DB string
-	// Each is the duration of one measurement. Contacts is the number of contacts of a workspace,
-	// and Listed the number of entries of a list.
+	// Each is the duration of one measurement. Contacts is the number of contacts of the workspace.
+	// Listed is the number of entries of the imported DND list.
 	Each             time.Duration
 	Contacts, Listed int
 }

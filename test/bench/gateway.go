@@ -53,9 +53,9 @@ func measureGateway(ctx context.Context, b *bench) error {
 	return b.limitCheck(ctx, w)
 }
 
-// limitCheck measures the time of the rate limit. A request that gets 404 is counted in the
-// database. A request that gets 429 is not, because the gateway already stores that the key is over
-// its limit.
+// limitCheck measures the time of the rate limit. The gateway counts a request that gets 404 in the
+// database. It does not count a request that gets 429, because its memory contains that the key is
+// over its limit.
 func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	other, err := b.stack.NewWorkspace(ctx, "bench limit", "0.01")
 	if err != nil {
@@ -72,8 +72,8 @@ func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	if err != nil {
 		return err
 	}
-	// After a minute, the gateway would accept one request of this key. Therefore the measurement
-	// takes at most half a minute.
+	// After a minute, the gateway would accept one request of the key that is over its limit.
+	// Therefore the measurement takes at most half a minute.
 	counted, refused, err := alternate(ctx, min(b.each, 30*time.Second),
 		b.withKey(w, "/v1/nothing", http.StatusNotFound), b.withKey(other, "/v1/nothing", http.StatusTooManyRequests))
 	if err != nil {
@@ -88,7 +88,7 @@ type repeatedGet struct {
 	client  *http.Client
 	address string
 	want    int
-	// header is the name of a header that gets a new value before each request.
+	// header is the name of a request header. The function value returns a new value for each request.
 	header string
 	value  func() (string, error)
 	// forwardedFor is the client address in X-Forwarded-For. If it is empty, the header is not
@@ -167,7 +167,8 @@ func (a *repeatedGet) ask(ctx context.Context) (time.Duration, error) {
 	return 0, fmt.Errorf("GET %s: %s, want %d", a.address, response.Status, a.want)
 }
 
-// alternate sends both requests alternately for the given time. The first responses do not count.
+// alternate sends the requests a and b alternately for the given time. The first 50 responses of
+// each request do not count.
 func alternate(ctx context.Context, long time.Duration, a, b *repeatedGet) (ofA, ofB []time.Duration, err error) {
 	const first = 50
 	for began, n := time.Now(), 0; time.Since(began) < long || n <= 2*first; n++ {

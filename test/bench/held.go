@@ -21,8 +21,8 @@ const (
 	// postClients is the number of clients that post calls. hangUpClients is the number of clients
 	// that make the called persons hang up.
 	postClients, hangUpClients = 16, 16
-	// rampPatience limits the time without progress of any call. After this time, the missing calls
-	// count as lost.
+	// rampPatience limits the time in which no further call is answered. After this time, the missing
+	// calls count as lost.
 	rampPatience = time.Minute
 )
 
@@ -114,13 +114,15 @@ func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]st
 	return numbers, nil
 }
 
-// inUseQuery counts the rows that count toward the dialer's limits of concurrent calls.
+// inUseQuery counts the rows of dial_queue that count toward the dialer's limits of concurrent
+// calls.
 const inUseQuery = `
 SELECT count(*) FROM dialer.dial_queue
 WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`
 
 func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (weights map[string]memory, err error) {
-	if err := callPause(ctx, 5*time.Second); err != nil { // waits until the work that the new calls caused is done
+	// The new calls cause further work in the services, which takes less than 5 s.
+	if err := callPause(ctx, 5*time.Second); err != nil {
 		return nil, err
 	}
 	used, err := h.Meter.Used(ctx)
@@ -153,8 +155,8 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 	return weights, nil
 }
 
-// printWeights prints the memory of the programs before, during and after the calls. The memory of
-// a call is calculated from the heap that is freed when the calls end, because the operating system
+// printWeights prints the memory of the programs before, during and after the calls. The heap of a
+// call is calculated from the heap that is freed when the calls end, because the operating system
 // does not reclaim used pages.
 func printWeights(before, during, after map[string]memory, calls float64) {
 	kB := func(less, more float64) float64 { return (more - less) / 1024 / calls }
@@ -177,7 +179,7 @@ func (h *CallStack) measureMemory(ctx context.Context) (map[string]memory, error
 		for _, pid := range pids {
 			w.resident += float64(probe.Resident(strconv.Itoa(pid)))
 		}
-		// the resident memory of Postgres is omitted, because its backends share pages
+		// the sum for Postgres is omitted, because its backends share pages
 		if name != "postgres" {
 			weights[name] = w
 		}

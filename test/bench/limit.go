@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// The numbers of commits that one POST makes on an idle stack (see sixCommits): before the
-// response, and in total. More commits are a regression.
+// The numbers of commits that one POST makes on an idle stack (see sixCommits). awaitedCommits is
+// the number before the response, and expectedCommits the total. More commits are a regression.
 const (
 	awaitedCommits  = 3
 	expectedCommits = 6

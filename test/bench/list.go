@@ -16,8 +16,8 @@ import (
 // maxPartBytes is the maximum size, in bytes, of the body of one import request.
 const maxPartBytes = 250 << 10
 
-// importList imports a list of numbers, half of which belong to contacts. It compares the time to a
-// COPY of the same numbers into a table with a primary key.
+// importList imports a list of numbers, half of which belong to contacts. It compares the duration
+// to a COPY of the same numbers into a table with a primary key.
 func (h *gateBench) importList(ctx context.Context) error {
 	var file bytes.Buffer
 	file.WriteString("name,phone_e164\n")

@@ -33,10 +33,11 @@ func (l *carrierLog) since(ctx context.Context) (entries []entry, err error) {
 	return page.Data, err
 }
 
-// dialLog is the result of the carrier's log for a set of numbers, each of which must be dialed
+// dialLog is what the carrier's log contains about a set of numbers. Each number must be dialed
 // exactly once.
 type dialLog struct {
-	// at maps each number to the time of its first dial, and calls to the id of that call.
+	// at maps each number to the time of its first dial. calls maps each number to the id of the call
+	// of that dial.
 	at    map[string]time.Time
 	calls map[string]string
 	// missing is the number of numbers that were never dialed. twice is the number of repeated

@@ -12,8 +12,8 @@ import (
 const (
 	// The long queue has queueFactor times as many deliveries as the backlog: 1,000,000 by default.
 	queueFactor = 50
-	// togglePause is the time between two changes of the subscription. It is so long that the API
-	// key stays within its rate limit.
+	// togglePause is the time between two changes of the second subscription. It is so long that the
+	// API key stays within its rate limit.
 	togglePause = 400 * time.Millisecond
 	// goalToggled limits the p99 of the observed subscription while a second subscription is paused
 	// and resumed. It is a multiple of the p99 without such changes.

@@ -45,14 +45,15 @@ type bench struct {
 	stack   *kit.Stack
 	hooks   *kit.Receiver
 	landing *Landing
-	// webhookStack is the shared state of the measurements of deliveries. It is nil before the
-	// first of them.
+	// webhookStack is the shared state of the measurements of deliveries. It is nil before the first
+	// such measurement.
 	webhookStack *WebhookStack
-	// callStack is the shared state of the measurements of calls. It is nil before the first of
-	// them.
+	// callStack is the shared state of the measurements of calls. It is nil before the first such
+	// measurement.
 	callStack *CallStack
 	meter     *probe.Meter
-	// manyCalls and fewCalls are nil before the first measurement that reads histories.
+	// manyCalls is the history with many calls, and fewCalls the history with few calls. The first
+	// measurement that reads histories creates them.
 	manyCalls, fewCalls *history
 }
 
@@ -175,8 +176,8 @@ func main() {
 	}
 }
 
-// selectMeasurements returns the measurements that -only names. Without -only it returns all that
-// run by default.
+// selectMeasurements returns the measurements that -only names. Without -only it returns all
+// measurements that run by default.
 func selectMeasurements(only string) ([]measurement, error) {
 	all := measurements()
 	if only == "" {
@@ -198,7 +199,7 @@ const (
 	apache   = "apache"
 )
 
-// brokers returns those of the selected brokers that are installed.
+// brokers returns the selected brokers that are installed.
 func brokers(set settings) ([]string, error) {
 	_, err := os.Stat(filepath.Join(set.bin, "apachekafka"))
 	here := err == nil || os.Getenv("RINGFENCE_KAFKA_JARS") != ""

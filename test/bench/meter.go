@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// backendsGroup is the name of the group of Postgres processes that serve the dispatcher's two
-// roles.
+// backendsGroup is the name of the group of Postgres processes that serve the two database roles of
+// the dispatcher.
 const backendsGroup = "backends"
 
 // meter sums the CPU time of the dispatcher and of the dispatcher's Postgres backends. It reads the
@@ -47,7 +47,7 @@ type process struct {
 
 type used struct {
 	dispatcher, backends, receiver time.Duration
-	// beside maps each of Postgres' own processes to its CPU time.
+	// beside maps the kind of a Postgres process, such as walwriter, to the CPU time of that kind.
 	beside map[string]time.Duration
 	ended  int
 }

@@ -12,17 +12,17 @@ import (
 const (
 	// neighbourRate is the number of deliveries per second to each endpoint.
 	neighbourRate = 20.0
-	// goalBeside limits the p99 of the healthy endpoint beside endpoints that hang. It is a
-	// multiple of the p99 of the healthy endpoint alone.
+	// goalBeside limits the p99 of the healthy endpoint while other endpoints hang. It is a multiple
+	// of the p99 of the healthy endpoint alone.
 	goalBeside = 2.0
 	// hangingClosed limits the time that requests to endpoints that hang can stay open. It is
 	// longer than the timeout of an attempt.
 	hangingClosed = 30 * time.Second
 )
 
-// Neighbours measures a healthy endpoint alone, beside one endpoint that hangs, and beside ten.
-// Each round creates new endpoints that hang, so that the dispatcher has not stored their health
-// yet.
+// Neighbours measures a healthy endpoint alone, together with one endpoint that hangs, and together
+// with ten. Each round creates new endpoints that hang, because the dispatcher has stored no health
+// of a new endpoint.
 func Neighbours(ctx context.Context, h *WebhookStack) error {
 	healthy, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // goalTurns limits the CPU time of a call, from POST to the terminal webhook. It is a multiple of
-// the CPU time of one turn of the six-commit loop.
+// the CPU time of one pass through the six-commit loop.
 const goalTurns = 7.0
 
 // webhookTimeout is the time after which a missing webhook of a call counts as lost.
@@ -46,8 +46,8 @@ func Pipeline(ctx context.Context, h *CallStack) error {
 
 type levelResult struct {
 	mu sync.Mutex
-	// numbers contains the phone numbers whose POST was accepted, and unanswered those whose POST
-	// returned errBusy.
+	// numbers contains the phone numbers whose POST was accepted. unanswered contains the phone
+	// numbers whose POST returned errBusy.
 	numbers, unanswered []string
 	// all is the number of calls whose webhook arrived. counted and took include only the calls
 	// whose webhook arrived while counting was true.
@@ -86,7 +86,8 @@ func (k *levelResult) count(on bool) {
 	k.counting = on
 }
 
-// turn is the CPU time of one turn of the six-commit loop, or 0.
+// keep measures one level: it keeps underWay calls in progress. turn is the CPU time of one pass
+// through the six-commit loop, or 0 if it is unknown.
 func (h *CallStack) keep(ctx context.Context, underWay int, turn time.Duration) (perSecond float64, err error) {
 	workspaces, err := h.workspaces(ctx, "pipeline", 4)
 	if err != nil {
@@ -147,7 +148,7 @@ func (h *CallStack) keep(ctx context.Context, underWay int, turn time.Duration) 
 	return perSecond, nil
 }
 
-// The query outcomes selects the states of a phone number's call requests and calls. It reads the
+// outcomesQuery selects the states of the call requests and calls of phone numbers. It reads the
 // schemas of the service `calls` and of the dialer.
 const outcomesQuery = `
 SELECT r.status || coalesce(' ' || r.error_code, '') || coalesce(', in the dial queue ' || q.state || CASE WHEN q.claimed_by IS NULL THEN '' ELSE ' and claimed' END, ', not in the dial queue')
@@ -198,8 +199,8 @@ func (h *CallStack) runLevel(ctx context.Context, k *levelResult, workspaces []*
 	return err
 }
 
-// countFor waits, for at most a minute, until the given number of first calls have ended. Then it
-// counts the calls that end during one measurement.
+// countFor waits until as many calls have ended as the parameter `first` states, but at most a
+// minute. Then it counts the calls that end during one measurement.
 func (h *CallStack) countFor(ctx context.Context, k *levelResult, first int) error {
 	if kit.Until(ctx, webhookTimeout, "as many calls have ended as are under way",
 		func() (bool, error) { return k.landed() >= first, nil }) != nil {

@@ -24,7 +24,8 @@ const (
 	goalShare   = 55
 )
 
-// serial numbers all calls of the bench, so that no number is called twice.
+// serial is the last number that the bench has used for a phone number or an invented key. No
+// number is used twice.
 var serial atomic.Int64
 
 // measurePosts prints POST /v1/calls per second for several numbers of clients, and runs the
@@ -166,8 +167,8 @@ func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found
 	return found, copies.Drop(ctx) // the next measurement needs empty tables
 }
 
-// turnCPU returns the CPU time of one turn of the baseline loop with goalClients clients. It is 0
-// if the CPU time cannot be measured.
+// turnCPU returns the CPU time of one pass through the baseline loop with goalClients clients. It
+// is 0 if the CPU time cannot be measured.
 func (b *bench) turnCPU(ctx context.Context) (time.Duration, error) {
 	db, err := pgx.Connect(ctx, b.db)
 	if err != nil {

@@ -306,7 +306,7 @@ func fillTable(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSour
 type table struct {
 	schema, name string
 	columns      []string
-	// each is the number of calls for which the table has one row.
+	// each is the number of calls per row of the table.
 	each int
 	row  func(h *history, n int) []any
 }

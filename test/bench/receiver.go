@@ -46,7 +46,7 @@ const (
 	Hang = "hang"
 )
 
-// lane contains the received requests of one lane, the second part of the path.
+// lane contains the received requests of one lane. The second part of the path names the lane.
 type lane struct {
 	mu       sync.Mutex
 	arrivals []Arrival
@@ -163,9 +163,9 @@ type receiverAddresses struct {
 	URLs    []string
 }
 
-// Run is the main function of the receiver process. args contains the files of the authority and of
-// its key, and the number of loopback addresses. The process prints its addresses and ends with its
-// standard input.
+// Run is the main function of the receiver process. args contains the file of the authority's
+// certificate, the file of its key, and the number of loopback addresses. The process prints its
+// addresses. It ends when its standard input is closed.
 func Run(args []string) error {
 	cert, hosts, err := certificate(args)
 	if err != nil {

@@ -238,8 +238,8 @@ type countedRecords struct {
 	took []time.Duration
 }
 
-// count compares the published records to the arrivals. It ignores attempts before the parameter
-// attempt.
+// count compares the published records to the arrivals. It ignores arrivals whose attempt number is
+// lower than the parameter attempt.
 func (p *published) count(arrivals []Arrival, attempt int) (c countedRecords) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// goalWebhookClaim limits the p99 of claims in the last minute. It is a multiple of the p99 in
-	// the first minute.
+	// goalWebhookClaim limits the p99 of the duration of claims in the last minute. It is a multiple
+	// of the p99 in the first minute.
 	goalWebhookClaim = 1.5
 	// The shares of two endpoints in the rate of records. The first refuses every first attempt.
 	// The second gets the records of each second in one burst, which exceeds its limit of

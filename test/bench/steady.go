@@ -189,7 +189,8 @@ func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	if err != nil {
 		return err
 	}
-	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second) // waits until no more webhooks arrive
+	// Wait until no webhook has arrived for 3 s.
+	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second)
 }
 
 // insertTimes returns for each event of a workspace when the service `calls` inserted it into its

@@ -17,15 +17,16 @@ import (
 const (
 	// takeoverLease is the duration of every lease in this stack.
 	takeoverLease = 5 * time.Second
-	// goalTakeover limits the time of the slowest call during the loss of a replica, in leases.
+	// goalTakeover limits the time of the slowest call during the loss of a replica. It is a multiple
+	// of takeoverLease.
 	goalTakeover = 4.0
 	// disturbedTime is the time for which calls are placed after a replica was lost.
 	disturbedTime = 5 * time.Second
 )
 
 // measureTakeover measures the time from POST to the last webhook while one of two replicas is
-// killed or stopped. Another replica takes over when the leases end. So the figure is a multiple of
-// the lease.
+// killed or stopped. The remaining replica takes over when the leases end. Therefore the figure is
+// a multiple of the lease.
 func measureTakeover(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {
@@ -92,8 +93,8 @@ func (t *takeovers) loseReplica(ctx context.Context, name string, signal syscall
 	})
 }
 
-// runRound places calls for two seconds, calls disturb, and places further calls. Then it waits
-// until the last webhook of every call has arrived.
+// runRound places calls for two seconds, calls the function disturb, and places further calls. Then
+// it waits until the last webhook of every call has arrived.
 func (t *takeovers) runRound(ctx context.Context, what string, disturb func() error) error {
 	sent := map[string]time.Time{}
 	var mu sync.Mutex

@@ -14,8 +14,8 @@ import (
 const (
 	// mediaBench is the dialer's benchmark of its RTP streams. `make bench` builds it as a program.
 	mediaBench = "ringfence-media"
-	// goalCPU limits the CPU time of 100 calls, in percent of a core. It is measured with 500 calls
-	// without SRTP.
+	// goalCPU limits the CPU time per 100 calls, in percent of a core. The goal applies to the
+	// measurement with 500 calls without SRTP.
 	goalCPU = 15
 )
 

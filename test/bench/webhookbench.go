@@ -53,7 +53,8 @@ type WebhookStack struct {
 	private, broker string
 	postmaster      string
 	templates       []template
-	// backlog is the rate that the function Deliveries measured, or 0 before Deliveries runs.
+	// backlog is the rate that Deliveries measured, in deliveries per second. It is 0 before
+	// Deliveries has run.
 	backlog float64
 	serial  atomic.Int64
 }
@@ -123,7 +124,7 @@ type endpoint struct {
 	subscription string
 	lane, url    string
 	source       *source
-	// expected is the number of requests that were sent to the endpoint's lane so far.
+	// expected is the number of requests that the endpoint's lane must have received so far.
 	expected int
 }
 
@@ -158,9 +159,9 @@ func (h *WebhookStack) pid() (int, error) {
 	return pids[0], nil
 }
 
-// stopDispatcher stops the dispatcher (SIGSTOP) and returns a function that kills it, after which
-// the stack starts a new one. The new process finds all records that arrived in the meantime, as
-// after a crash.
+// stopDispatcher stops the dispatcher with SIGSTOP. restart kills the stopped process, and the
+// stack then starts a new process. As after a crash, the new process reads all records that were
+// published while the dispatcher was stopped.
 func (h *WebhookStack) stopDispatcher() (restart func() error, err error) {
 	pid, err := h.pid()
 	if err != nil {

@@ -131,7 +131,7 @@ func costs(ctx context.Context, b *bench) error {
 }
 
 // measureProxied starts a separate stack with a separate Postgres. The stack connects to Postgres
-// through a counting proxy. The URL db has no proxy.
+// through a proxy that counts SQL statements. The URL db leads to Postgres without the proxy.
 func measureProxied(ctx context.Context, b *bench, name string,
 	measure func(stack *kit.Stack, home, db string, proxy *probe.Proxy) error) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")

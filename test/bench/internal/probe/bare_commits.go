@@ -29,9 +29,9 @@ type Commit struct {
 	Writes  []Write
 }
 
-// Write is one prepared statement: SQL, or an insert that copies the newest row of the product's
-// table, with other values in the columns of Fresh. In SQL, {} means the table's copy, and
-// {other.table} the copy of other.table.
+// Write is one prepared statement. If SQL is empty, the statement copies the newest row of the
+// product's table and replaces the values of the columns in Fresh. In SQL, {} means the copy of the
+// table Table, and {other.table} means the copy of other.table.
 type Write struct {
 	Table string
 	Fresh map[string]Value

@@ -32,9 +32,9 @@ type Meter struct {
 	// postmaster is the id of the parent process of the backends. It is empty if the server is on
 	// another machine.
 	postmaster string
-	// backends are the Postgres backends of the services. For a backend that has ended, the last
-	// measurement is kept. CPU time that it used after that measurement is added to the key
-	// postgres.
+	// backends are the Postgres backends of the services. For a backend that has ended, backends
+	// contains its last reading. The CPU time of the backend after its last reading counts for the key
+	// "postgres".
 	backends map[string]backend
 }
 

@@ -153,7 +153,8 @@ func (p *Proxy) serve(client net.Conn) {
 		_, _ = io.Copy(received{client, p, s.who}, server)
 		_ = client.Close()
 	}()
-	_ = s.run() // the client and the server handle the error of a closed connection
+	// The error is not reported, because the client or the server reports the closed connection.
+	_ = s.run()
 }
 
 type session struct {
@@ -213,7 +214,8 @@ func roundTrips(kind byte) int64 {
 	return 0
 }
 
-// forward forwards one message and returns its body. kind is 0 for messages without a kind.
+// forward forwards one message and returns its body. The startup message has no kind byte, so its
+// kind is 0.
 func (s *session) forward(kind byte) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(s.in, length[:]); err != nil {
