@@ -79,9 +79,9 @@ func publish(t *testing.T, report *Report) {
 	t.Logf("%s", report)
 }
 
-// TestChaos_FindsASecondDial sends one of the dialer's requests to the carrier again. The carrier
+// TestChaos_ReportsASecondDial sends one of the dialer's requests to the carrier again. The carrier
 // then places a second call. The checks at the end of the run must report this call.
-func TestChaos_FindsASecondDial(t *testing.T) {
+func TestChaos_ReportsASecondDial(t *testing.T) {
 	var dialed kit.LogLine
 	set := settings{
 		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", 1), rate: 10, replicas: 1, scale: 0.1,

@@ -134,7 +134,7 @@ func (l *load) drawOperation() func(context.Context) {
 }
 
 // newOrderToNext returns an order to a new number. The last two digits select the behavior of the
-// far end. Each special number has a probability of 1/20.
+// called phone. Each ending from 90 to 99 has a probability of 1/20.
 func (l *load) newOrderToNext() *order {
 	l.serial++
 	digits := l.rng.IntN(90)

@@ -62,7 +62,7 @@ func newReport() *Report {
 
 func (r *Report) broken(l guarantee, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
 
-// difference reports a wrong amount of money.
+// difference records a violation of exactMoney by the amount `by`.
 func (r *Report) difference(by money.Micro, how string) {
 	r.Different += max(by, -by)
 	r.broken(exactMoney, how)

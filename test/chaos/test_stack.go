@@ -229,7 +229,7 @@ func (w *testStack) settleIn(ctx context.Context, t *tenant) (err error) {
 		ID string `json:"id"`
 	}
 	err = t.Admin.Into(ctx, "POST", "/admin/v1/workspaces/"+t.ID+"/agents", map[string]any{
-		// The script applies to calls over SIP.
+		// Only calls over SIP use the script.
 		"name": "Hasty", "max_call_seconds": longestCall, "script": map[string]any{"tone_hz": 440, "tone_millis": 500, "end_after_millis": 1500},
 	}, 201, &made)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestFailpoints_WorkCompletesAfterEachKill kills a process at each failpoint. All work that was in
-// progress must complete. The dialer's failpoints run here with -large only.
-// TestCrash_CrashAtAFailpointNeverDialsTwice in services/dialer/cmd/dialer always runs them.
+// progress must complete. This test includes the dialer's failpoints only with -large.
+// TestCrash_CrashAtAFailpointNeverDialsTwice in services/dialer/cmd/dialer always includes them.
 func TestFailpoints_WorkCompletesAfterEachKill(t *testing.T) {
 	w := stack(t)
 	for i, point := range w.points {
@@ -69,9 +69,9 @@ func pointsIn(dir string) (points []string, err error) {
 	return points, err
 }
 
-// addInboundNumber gives the workspace a number for inbound calls. After a kill and a restart, the
-// dialer may not have received the agent from Kafka yet. It then refuses the number with
-// invalid_agent, and addInboundNumber repeats the request.
+// addInboundNumber gives the workspace a number for inbound calls. A restarted dialer refuses the
+// number with invalid_agent until it has received the agent from Kafka. Until then,
+// addInboundNumber repeats the request.
 func addInboundNumber(t *testing.T, w *kit.Workspace, to string) {
 	t.Helper()
 	until(t, "the dialer has received the agent", func() bool {
@@ -88,7 +88,8 @@ func addInboundNumber(t *testing.T, w *kit.Workspace, to string) {
 }
 
 // scenario runs one workspace until a process dies at the failpoint. Its load contains calls with
-// idempotency keys, early and concurrent cancels, an aborted POST, and an opt-out in a call.
+// idempotency keys, two cancels, test deliveries, and an opt-out in a call. For the failpoints of
+// settlesOrphan it also contains a POST whose process dies after the hold.
 type scenario struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -102,7 +103,9 @@ func (sc *scenario) run(point string) {
 	sc.t.Helper()
 	sc.accepted = map[string]string{}
 	posting := &load{w: sc.w, accepted: sc.accepted, answers: map[int]int{}}
-	if settlesOrphan(point) { // a hold reaches these failpoints only if the process of its POST died
+	// These failpoints settle a hold without a call request. Such a hold exists only if the process of
+	// its POST died.
+	if settlesOrphan(point) {
 		sc.set("calls: after hold")
 		status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": sc.w.AgentID, "to": number(sc.first + 50)})
 		if err == nil && status == 202 {
@@ -171,7 +174,8 @@ func (sc *scenario) set(point string) {
 	}
 }
 
-// After status 200 the call request must not be dialed. After status 409 it must be dialed.
+// If the cancel has status 200, the call request must not be dialed. If the cancel has status 409,
+// the call request must be dialed.
 func (sc *scenario) placeAndCancel(posting *load, to string) {
 	sc.t.Helper()
 	posting.place(sc.t.Context(), to)

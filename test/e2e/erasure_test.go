@@ -106,7 +106,7 @@ func carriedOut(t *testing.T, w *kit.Workspace, id string) (e entry) {
 
 type row struct{ table, text string }
 
-// everyRow reads every table of every schema as the superuser. It returns bytes as text.
+// everyRow reads every table of every schema as the superuser.
 func everyRow(t *testing.T, db *kit.Postgres) (rows []row) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), db.URL)

@@ -96,7 +96,8 @@ func TestKills_EventStreamLosesAndRepeatsNothing(t *testing.T) {
 		posts++
 		return id
 	}
-	// The stream starts with the next event, so a call shows that it is open.
+	// A new stream sends only later events. The end of a call in the log shows that the stream is
+	// open.
 	until(t, "the stream is open", func() bool {
 		post()
 		pause(t, 300*time.Millisecond)

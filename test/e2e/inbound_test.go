@@ -53,7 +53,8 @@ func (w *inboundTenant) callIn(from string) string {
 	return started.CallID
 }
 
-// read returns an empty call if the request fails, because a process can be dead.
+// read returns the call with the id, or an empty call if the request fails. The request can fail
+// because the test has killed a process.
 func (w *inboundTenant) read(id string) kit.Call {
 	call, _ := w.Call(context.WithoutCancel(w.t.Context()), id)
 	return call

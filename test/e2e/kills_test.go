@@ -57,8 +57,8 @@ func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver
 	}
 }
 
-// killAll kills each process `each` times, in random order, and all processes at the same time
-// ofAll times.
+// killAll kills processes in random order. It kills each process as many times as the parameter
+// `each` states, and all processes at the same time as many times as `ofAll` states.
 func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	t.Helper()
 	var victims []string

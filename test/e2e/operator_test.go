@@ -248,7 +248,7 @@ func (o operator) cancelRequest(w *kit.Workspace) {
 	o.runCommand("operator|local|call_request.cancel", "audit", "list", "--limit", "5")
 }
 
-// short returns the short form of an id, which tables contain.
+// short returns the first 13 characters of an id. The tables of the CLI contain this short form.
 func short(id string) string { return id[:13] }
 
 // whyNot checks the output of `calls why` for a call request that was accepted and then not dialed,

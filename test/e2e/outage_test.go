@@ -17,8 +17,8 @@ import (
 const outageDuration = 5 * time.Second
 
 // TestDatabaseOutage_NoAcceptedRequestIsLost cuts the connections to Postgres under load until
-// every lease has expired. Clients must get status 503. No accepted request may be lost. The
-// service must continue without an intervention.
+// every lease has expired. Clients must get status 503. No accepted request may be lost. The stack
+// must continue without an intervention after the outage.
 func TestDatabaseOutage_NoAcceptedRequestIsLost(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)
@@ -79,8 +79,8 @@ func TestDatabaseOutage_NoAcceptedRequestIsLost(t *testing.T) {
 const firstWithoutKafka = 9_000_000
 
 // TestKafkaOutage_DialersAreNotReady stops the broker (SIGSTOP). During the outage, /readyz of the
-// dialers must return 503, although no call is dialed. A call request that is accepted during the
-// outage must be dialed later.
+// dialers must return 503, even if no call request is due. A call request that is accepted during
+// the outage must be dialed later.
 func TestKafkaOutage_DialersAreNotReady(t *testing.T) {
 	system := stack(t)
 	s, hooks := system.Stack, system.Hooks

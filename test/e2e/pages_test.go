@@ -48,8 +48,8 @@ func TestSIP_CommandsInRunbooksAndTrunkDocsSucceed(t *testing.T) {
 	}
 }
 
-// restartDialer kills the dialer, and the stack starts it again. This is the next step of the
-// runbook DialingStopped.
+// restartDialer kills the dialer, and the stack starts it again. In the runbook DialingStopped, a
+// restart follows the command accept-intents.
 func restartDialer(t *testing.T, s *kit.Stack) {
 	t.Helper()
 	if !s.KillOne("dialer", 0) {
@@ -158,7 +158,7 @@ func (r *pageReader) write(t *testing.T, name, text string) {
 
 // shellFunctions replace four commands of the pages. curl fails if the status is 400 or more. logs
 // prints the log of the stack. grep also succeeds if no line matches. psql also succeeds if it
-// fails only because the object that a placeholder names does not exist.
+// fails only because the object "SLOT" or "GID" does not exist: these words are placeholders.
 const shellFunctions = `
 curl() { command curl --fail-with-body "$@"; }
 logs() { cat "$RINGFENCE_HOME/stack.log"; }

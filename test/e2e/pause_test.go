@@ -42,9 +42,9 @@ type pauseTrial struct {
 	optedOut kit.Request
 }
 
-// 200 call requests become due per second, when an operator pauses dialing. Then the test kills
-// each service once, both replicas at the same time, and resumes dialing. Every call request that
-// may still be dialed must be dialed once. The others must be blocked or wait for the next window.
+// An operator pauses dialing while 200 call requests per second become due. Then the test kills
+// both replicas of each service once, and resumes dialing. Every call request that may still be
+// dialed must be dialed once. The other call requests must be blocked or wait for the next window.
 // A call in progress must continue until its dialer is killed.
 func TestPause_KilledServicesLoseNoRequestAndDialNothing(t *testing.T) {
 	system := stack(t)
@@ -129,9 +129,9 @@ func (p *pauseTrial) statusOfLiveCall(t *testing.T) string {
 	return call.Status
 }
 
-// schedule posts the call requests early enough that they are queued before the first is due. It
-// measures a few requests to estimate the time that the others take. The requests that must not be
-// dialed are due last.
+// schedule posts the call requests so early that they are queued before the first one is due. It
+// first posts a few call requests to estimate the necessary time. The call requests that must not
+// be dialed are due last.
 func (p *pauseTrial) schedule(t *testing.T, first int) {
 	t.Helper()
 	const samples = 50
@@ -215,9 +215,8 @@ func (p *pauseTrial) dials(t *testing.T) map[string][]time.Time {
 }
 
 // killEachService kills the gateway immediately after the response to the pause. It kills the
-// dialer last, when no dial is in progress any more, because a dial that is interrupted ends
-// without a call. Until then the live call must continue. The kill of its dialer ends the live
-// call.
+// dialer last. Before this kill it waits until no dial is in progress, because an interrupted dial
+// ends without a call. The live call must continue until its dialer is killed.
 func (p *pauseTrial) killEachService(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"gateway", "calls", "billing-wallet", "contacts-compliance", "dialer"} {
@@ -281,7 +280,8 @@ func (p *pauseTrial) wantPaused(t *testing.T) {
 	sharedstack.Equal(t, "queued requests", p.open(t)["queued"], waiting)
 }
 
-// wantEachDialedOnce waits until every request has ended.
+// wantEachDialedOnce waits until every request has ended, and checks the number of dials of each
+// request.
 func (p *pauseTrial) wantEachDialedOnce(t *testing.T) {
 	t.Helper()
 	until(t, "every request ends", func() bool {

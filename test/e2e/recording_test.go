@@ -107,8 +107,8 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 		t.Fatalf("GET %s = %d %s", k.RecordingURL, status, file)
 	}
 	person, agent := readChannels(t, file)
-	// The far end sends back the audio that it receives, so both channels contain the tone. The
-	// person's channel contains the tone a moment later.
+	// The far end sends back the audio that it receives, so both channels contain the tone. The tone
+	// is in the person's channel a moment later than in the agent's channel.
 	for side, samples := range map[string][]byte{"person": person, "agent": agent} {
 		if length := sounding(samples); length < least {
 			t.Errorf("sounding: length = %v, want at least %v; side = %s", length, least, side)
@@ -176,7 +176,7 @@ func TestRecording_IsAnnouncedStoredAndErased(t *testing.T) {
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+id, nil, 200, &call) == nil && call.RecordingURL != ""
 	})
 	until(t, "call.recording_ready arrives", func() bool { return announced(id) == 1 })
-	// The tone is 1.5 s long. The notice was spoken in the half second before the tone.
+	// The recording contains the tone of 1.5 s. The notice before the tone is not recorded.
 	call.mustSound(t, 1200*time.Millisecond, 1520*time.Millisecond)
 	var link struct {
 		URL       string `json:"url"`

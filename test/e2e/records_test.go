@@ -22,7 +22,7 @@ const unreadable = 5
 
 // TestRecords_RepeatedAndInvalidRecordsChangeNothing publishes every record of every topic again,
 // in random order, and invalid records. Nothing that a customer can read may change. The stack has
-// its own broker, because the test counts its records.
+// its own broker, because the test counts the records in the broker.
 func TestRecords_RepeatedAndInvalidRecordsChangeNothing(t *testing.T) {
 	rng, hooks, bus := sharedstack.Seeded(t, 1), receiver(t), kafkatest.New(t)
 	s := start(t, binaries(t), "KAFKA_BROKERS="+strings.Join(bus.Brokers, ","), "SSL_CERT_FILE="+hooks.CAFile)

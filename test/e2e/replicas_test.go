@@ -18,9 +18,9 @@ import (
 
 const (
 	firstShared = 8_000_000
-	// fairShare is the minimum share of each replica in work that is divided by partitions or
-	// claims. Of HTTP requests, each replica must have answered at least one. If there were fewer
-	// than ofSo operations, no share is checked.
+	// fairShare is the minimum share of each replica in work that is divided by partitions or claims.
+	// HTTP requests are divided differently: each replica must have answered at least one request. The
+	// shares are checked only if there were at least ofSo operations.
 	fairShare, ofSo = 0.1, 60
 	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
 	// callsPerClient is the number of calls of each client. heldCalls is the number of calls that
@@ -148,8 +148,8 @@ func checkShares(t *testing.T, name, metric string, before, after []float64) {
 	}
 }
 
-// hasPartitions reports whether each replica of a service has partitions. A service that consumes
-// no topics always counts as joined.
+// hasPartitions reports whether each replica of a service has partitions. The result is true for a
+// service that consumes no topics.
 func hasPartitions(t *testing.T, s *kit.Stack, name string) bool {
 	t.Helper()
 	addresses, err := s.PrivateAddresses(name)

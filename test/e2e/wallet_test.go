@@ -140,7 +140,8 @@ func keys(name string, n int) []string {
 
 type crowd struct {
 	w *kit.Workspace
-	// isScheduled is true if the calls are scheduled after an hour, so that their holds remain.
+	// isScheduled is true if the calls are scheduled for a time one hour later, so that their holds
+	// remain.
 	isScheduled bool
 
 	mu       sync.Mutex
