@@ -66,7 +66,7 @@ func browser(t *testing.T) context.Context {
 			chromedp.Flag("disable-dev-shm-usage", true),
 			chromedp.Flag("hide-scrollbars", true),
 		}
-		allocator, _ := chromedp.NewExecAllocator(context.Background(), options...) // ends with the process
+		allocator, _ := chromedp.NewExecAllocator(context.Background(), options...) // the browser ends with this process
 		ctx, _ := chromedp.NewContext(allocator)
 		if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
 			chromium.reason = fmt.Sprintf("SKIPPED: Chromium does not start: %v", err)
@@ -90,7 +90,7 @@ type tab struct {
 
 	mu     sync.Mutex
 	faults []string // errors of scripts, refusals of the content security policy, requests to other hosts
-	bytes  float64  // received since the last visit
+	bytes  float64  // the number of received bytes since the last visit
 }
 
 // newTab opens a tab without a session, for the stack that all tests share.
@@ -163,7 +163,7 @@ func value[T any](t *testing.T, b *tab, action chromedp.Action[T]) T {
 	return result
 }
 
-// command sends a command of the protocol of Chromium.
+// command sends a command of the Chrome DevTools Protocol.
 func command[P, R any](t *testing.T, b *tab, c cdp.Command[P, R], params P) R {
 	t.Helper()
 	result, err := chromedp.Call(b.ctx, c, params)
@@ -234,7 +234,8 @@ func (b *tab) visit(t *testing.T, path string) {
 	b.await(t, "document.readyState === 'complete'")
 }
 
-// await waits until an expression is true in the page. The page can be replaced meanwhile.
+// await waits until an expression is true in the page. The tab can load another page during the
+// wait.
 func (b *tab) await(t *testing.T, expression string) {
 	t.Helper()
 	err := kit.Until(t.Context(), pageLimit, expression, func() (bool, error) {

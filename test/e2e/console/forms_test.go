@@ -20,7 +20,8 @@ func (b *tab) speak(t *testing.T, language string) {
 		.then((r) => r.status)`, language))
 }
 
-// park makes a service show a parked record. Its record is not in Kafka, so that it stays parked.
+// park stores a parked record for the tests. The record is not in Kafka, so a replay cannot apply
+// it.
 func (s *site) park(t *testing.T) (eventID string) {
 	t.Helper()
 	eventID = uuid.Must(uuid.NewV7()).String()
@@ -30,7 +31,7 @@ func (s *site) park(t *testing.T) (eventID string) {
 	return eventID
 }
 
-// invited returns the id of a new invitation of an operator.
+// invited creates an invitation of an operator and returns its id.
 func (b *tab) invited(t *testing.T) string {
 	t.Helper()
 	b.visit(t, "/operator/invitations")
@@ -86,7 +87,7 @@ func TestForms_AskForAReasonInBothLanguages(t *testing.T) {
 	}
 }
 
-func TestInvitations_OneIsWithdrawn(t *testing.T) {
+func TestInvitations_WithdrawnInvitationDisappears(t *testing.T) {
 	b := freshTab(t)
 	invitation := b.invited(t)
 	b.check(t, "operator-invitations", "/operator/invitations")
@@ -106,7 +107,7 @@ func TestInvitations_OneIsWithdrawn(t *testing.T) {
 	sharedstack.Equal(t, "reason", audit.Data[0].After["reason"], any("Wrong <b>person"))
 }
 
-func TestParked_RecordIsShownAndStaysParked(t *testing.T) {
+func TestParkedPage_RecordThatCannotBeReplayedStaysParked(t *testing.T) {
 	b := operatorTab(t)
 	event := b.park(t)
 	b.check(t, "parked", "/operator/parked")
@@ -118,7 +119,8 @@ func TestParked_RecordIsShownAndStaysParked(t *testing.T) {
 	b.shows(t, "#results", "key <b>")
 }
 
-// Two people change an agent. The second one sees that the agent changed, and can save again.
+// A second person changes an agent while its form is open. The form must report the change, and the
+// first person must be able to save again.
 func TestAgent_ChangeOfAnotherPersonIsShown(t *testing.T) {
 	b := operatorTab(t)
 	var made struct{ ID string }

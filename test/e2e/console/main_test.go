@@ -54,11 +54,11 @@ func begin() (*site, error) {
 		return nil, err
 	}
 	s := &site{own: base, home: base.Home, bin: base.Bin}
-	// with this time scale, a phone that rings for 20 s rings for 5 s, which is long enough for a
-	// test to hang up
 	if s.provider, err = newProvider(); err != nil {
 		return s, err
 	}
+	// With the time scale 0.25, a simulated phone that should ring for 20 s rings for 5 s. This time
+	// is long enough for a test to hang up.
 	if err := base.Start(append(s.provider.settings(), "SIMULATOR_TIME_SCALE=0.25")...); err != nil {
 		return s, err
 	}

@@ -115,7 +115,7 @@ func TestEmergency_CallsOfAWorkspaceAreHungUp(t *testing.T) {
 	b.shows(t, "#calls", "No call runs")
 
 	b.place(t, ringing)
-	b.shows(t, "#calls", ringing) // without a reload
+	b.shows(t, "#calls", ringing) // the page shows the call without a reload
 	b.run(t, chromedp.Click(`#calls a[data-kind="danger"]`))
 	b.await(t, `document.readyState === "complete" && document.querySelector("form #reason")`)
 	sharedstack.Equal(t, "heading", b.text(t, "h1"), "Hang up a call")
@@ -125,7 +125,7 @@ func TestEmergency_CallsOfAWorkspaceAreHungUp(t *testing.T) {
 	b.shows(t, "#calls", "No call runs")
 }
 
-func TestSystem_ShowsAPauseWithoutAReload(t *testing.T) {
+func TestSystemPage_ShowsAPauseWithoutAReload(t *testing.T) {
 	b := operatorTab(t)
 	const path = "/workspaces/{workspace}/dialing"
 	b.resumeLater(t, path)
@@ -151,7 +151,7 @@ func TestTrunks_CanBeAddedCheckedChangedAndRemoved(t *testing.T) {
 	page := script[string](t, b, "location.pathname")
 	b.check(t, "trunk", page)
 	b.run(t, chromedp.Click(`form[action$="/check"] button`))
-	b.await(t, `document.querySelector("#check, [role=alert]")`) // the simulated carrier has no check
+	b.await(t, `document.querySelector("#check, [role=alert]")`) // the simulated carrier cannot check a trunk
 	b.check(t, "trunks", "/operator/trunks")
 	b.visit(t, "/operator/queue")
 	b.shows(t, "#content", "Carrier <b>")

@@ -52,8 +52,8 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b.await(t, `[...document.querySelectorAll("#live .to")].some((e) => e.innerText === "+14155550198")`)
 	b.await(t, `document.querySelector("#live .badge")?.innerText === "Ringing"`)
 	b.screenshot(t, "live-ringing")
-	// This script sends a turn as the tab does that reads the stream of turns: over a
-	// BroadcastChannel to all tabs.
+	// The script sends a turn over a BroadcastChannel. The tab that reads the stream of turns sends
+	// turns to all tabs in the same way.
 	script[bool](t, b, `(() => {
 		const list = document.querySelector("[data-turns]");
 		const call = document.querySelector("#live .live").id.slice("live-".length);
@@ -68,7 +68,7 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b.await(t, `document.readyState === "complete" && document.querySelector("#reason")`)
 	sharedstack.Equal(t, "heading", b.text(t, "h1"), "Hang up a call")
 	b.run(t, chromedp.SendKeys("#reason", "Wrong <b>person"), chromedp.Click(`#content [data-kind="danger"]`))
-	b.await(t, `document.querySelector(".note[data-tone=good]")`) // the page after the action
+	b.await(t, `document.querySelector(".note[data-tone=good]")`)
 	sharedstack.Equal(t, "page after the action", script[string](t, b, "location.pathname"), b.path("/w/{workspace}/live"))
 	b.await(
 		t,
@@ -82,7 +82,7 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	sharedstack.Equal(t, "page was not loaded again", script[bool](t, b, "window.notReloaded === true"), true)
 }
 
-func TestCall_ShowsTheTranscriptAfterAReason(t *testing.T) {
+func TestCallPage_ShowsTheTranscriptAfterAReasonIsGiven(t *testing.T) {
 	s := stack(t)
 	call := s.awaitCall(t, s.place(t, "+14155550103"))
 	b := operatorTab(t)

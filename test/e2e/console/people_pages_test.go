@@ -230,7 +230,7 @@ func TestOptOuts_OptOutIsCreatedAndRemoved(t *testing.T) {
 	sharedstack.Contains(t, "state", b.text(t, "#found"), "This number is not opted out.")
 }
 
-func TestOptOuts_ListIsImportedWithFaultsByLine(t *testing.T) {
+func TestOptOuts_ImportReportsFaultsByLine(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "list.csv")
 	content := "phone_e164\n+14155550176\n<b>4155\n+1 415 555 0178\n+14155550176\n"
 	if err := os.WriteFile(list, []byte(content), 0o600); err != nil {
@@ -251,7 +251,7 @@ func TestOptOuts_ListIsImportedWithFaultsByLine(t *testing.T) {
 	sharedstack.Contains(t, "imports", b.text(t, "#import"), "National list")
 }
 
-func TestHours_OperatorChangesTheWindow(t *testing.T) {
+func TestCallingHoursPage_OperatorChangesTheWindow(t *testing.T) {
 	s := stack(t)
 	admin, path := kit.NewClient(s.AdminURL, s.AdminToken), "/admin/v1/workspaces/"+s.WorkspaceID
 	var before struct {

@@ -11,7 +11,7 @@ import (
 
 func TestSignIn_PageIsAccessible(t *testing.T) { newTab(t).check(t, "sign-in", "/sign-in") }
 
-func TestSignIn_ReturnsToThePage(t *testing.T) {
+func TestSignIn_OpensTheRequestedPage(t *testing.T) {
 	b := newTab(t)
 	b.signIn(t, "/w/{workspace}/calls?status=busy")
 	address := value(t, b, chromedp.Location())

@@ -78,7 +78,8 @@ func (s *site) exec(t *testing.T, sql string, args ...any) int64 {
 	}
 	address := url.URL{Scheme: "postgres", User: url.UserPassword("ringfence", state.Password),
 		Host: fmt.Sprintf("127.0.0.1:%d", state.Ports["postgres"]), Path: "ringfence"}
-	ctx := context.WithoutCancel(t.Context()) // also for cleanups
+	// This context is also valid in cleanups, in which t.Context() is canceled.
+	ctx := context.WithoutCancel(t.Context())
 	db, err := pgx.Connect(ctx, address.String())
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +200,7 @@ func (b *tab) tabTo(t *testing.T, selector string) {
 	t.Fatalf("%d times Tab do not reach %s", most, selector)
 }
 
-// An opt-out is made and removed with keys only.
+// The test creates and removes an opt-out with the keyboard only.
 func TestOptOuts_WorkByKeyboard(t *testing.T) {
 	const number = "+14155550171"
 	b := operatorTab(t)
