@@ -165,8 +165,9 @@ func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 // ErrNoShell is returned if curl or jq is not installed.
 var ErrNoShell = errors.New("the first call needs curl and jq")
 
-// FirstCall runs the blocks that the index assigns to FirstCallTest, with other addresses. root is
-// the root of the repository. FirstCall returns the output when the call request is completed.
+// FirstCall runs the blocks that pageIndex assigns to FirstCallTest. It replaces the addresses and
+// the operator token in the blocks by base, admin and token. root is the root of the repository.
+// FirstCall returns the output when the call request is completed.
 func FirstCall(ctx context.Context, root, base, admin, token string) (output string, err error) {
 	for _, program := range []string{"curl", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {

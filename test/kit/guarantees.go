@@ -42,7 +42,8 @@ func (v *Verdict) String() string {
 }
 
 // Judge waits until every call request has ended and every event has arrived. It checks that no
-// request was dialed twice, no event is lost, and the charges agree.
+// request was dialed twice, that no event is lost, and that the charges agree with the talk times.
+//
 // accepted maps the id of each accepted call request to its number, which must be unique. credit is
 // the sum of the top-ups.
 func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted map[string]string, credit float64, within time.Duration) (*Verdict, error) {

@@ -85,7 +85,7 @@ func splitPage(page, text string) (blocks []PageBlock) {
 	return blocks
 }
 
-// PageBlocks returns the blocks that the index assigns to the test.
+// PageBlocks returns the blocks that pageIndex assigns to the test.
 func PageBlocks(root, test string) ([]PageBlock, error) {
 	all, err := ReadPages(root)
 	if err != nil {

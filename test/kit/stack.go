@@ -121,7 +121,7 @@ func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {
 	})
 }
 
-// readDemo returns false if demo.json is incomplete or was written before started.
+// readDemo returns false if demo.json is incomplete, or if the file is older than the time started.
 func (s *Stack) readDemo(path string, started time.Time) bool {
 	info, err := os.Stat(path)
 	if err != nil || info.ModTime().Before(started.Add(-time.Second)) {

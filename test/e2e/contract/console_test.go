@@ -50,7 +50,8 @@ func TestConsole_OperatorPlacesAndReadsACall(t *testing.T) {
 	c.refused(t, 403, "forbidden", "GET", "/v1/unknown", nil, in...)
 }
 
-// The features of the plan do not apply to sessions: the call of a person is placed.
+// The workspace lacks the feature `api`. The gateway refuses calls with its API key, but accepts
+// calls of a person in the console.
 func TestConsole_CallNeedsNoFeatureOfThePlan(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")

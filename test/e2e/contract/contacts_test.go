@@ -143,7 +143,7 @@ func TestContacts_PatchMergesMetadata(t *testing.T) {
 		}
 	}
 	w.write.want(t, 200, "PATCH", path, set{"metadata": wide(97)})
-	// The contact would have 101 keys after the merge.
+	// The contact would have 101 keys after the merge. The maximum is 100.
 	w.write.refused(t, 422, "validation_error", "PATCH", path, set{"metadata": set{"one": 1}})
 	w.write.want(t, 200, "PATCH", path, set{"metadata": set{"one": 1, "b": nil}})
 }
@@ -332,7 +332,7 @@ func TestWallet_ShowsTopUpsAndCharges(t *testing.T) {
 		t.Errorf("with a hold: last = %v, want %v", last, topped)
 	}
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", inOneHour()))
-	// 0.25 credits are available.
+	// 0.25 credits are available, which is less than the hold of a call.
 	w.write.refused(t, 402, "insufficient_credits", "POST", "/v1/calls", w.order(number(1)))
 	w.write.want(t, 200, "POST", "/v1/call-requests/"+queued.text("id")+"/cancel", nil)
 	var placed answer

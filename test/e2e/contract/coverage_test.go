@@ -24,9 +24,9 @@ func (f *faults) add(err error) {
 }
 
 // cannotBeProvoked reports whether a healthy stack never sends a documented response or webhook.
-// Such responses are internal errors, unavailable services (see the services' tests and
-// outage_test.go), a body that takes too long (see libs/httpserver), and the event about a
-// recording (see recording_test.go), because the calls of this stack are simulated.
+// Other tests cover internal errors, unavailable services (outage_test.go), and a body that takes
+// too long (libs/httpserver). The calls of this stack are simulated, so the stack never sends the
+// event about a recording (recording_test.go).
 func cannotBeProvoked(what string) bool {
 	for _, ending := range []string{" 500 internal_error", " 503 unavailable", " 408 request_timeout"} {
 		if strings.HasSuffix(what, ending) {

@@ -196,8 +196,7 @@ func reversed(sorted []string) []string {
 	return sorted
 }
 
-// The customer replays the events of a pause.
-func TestDeliveries_EventsOfAPauseCanBeReplayedByTheCustomer(t *testing.T) {
+func TestDeliveries_CustomerCanReplayEventsSkippedDuringAPause(t *testing.T) {
 	w, hooks := workspace(t), stack(t).Hooks
 	w.topUp(t, "10")
 	made := w.write.want(

@@ -35,8 +35,8 @@ type client struct {
 // min, so that a request never uses a connection that the gateway is closing.
 const idleTimeout = time.Minute
 
-// transport returns a transport with its own connections. It connects from the local address from,
-// or from the default address if that is "".
+// transport returns a transport with its own connections. The parameter `from` is the local address
+// of the connections. If it is "", the connections have the default address.
 func transport(from string) *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second}
 	if from != "" {
@@ -119,7 +119,8 @@ func (c *client) send(t *testing.T, method, path string, body any, header ...str
 	if err != nil {
 		t.Errorf("%s %s: read the answer: %v", method, path, err)
 	}
-	// The format of scheduled_for in a summary is checked with the OpenAPI description.
+	// scheduled_for in a summary is a local time with an offset. The OpenAPI description checks its
+	// format.
 	testkit.CheckTimestamps(t, read, "summary", "local_time", "paths", "webhooks", "parameters")
 	return answer{response.StatusCode, response.Header, string(read)}
 }

@@ -33,9 +33,9 @@ func keylessClients(t *testing.T) map[string]func(n int64) *client {
 	}
 }
 
-// TestFlood_AddressMaySend600AMinute sends 800 requests without a valid key from one address to
-// both replicas. Then it checks that other clients are not affected.
-func TestFlood_AddressMaySend600AMinute(t *testing.T) {
+// TestFlood_OneAddressMaySend600RequestsPerMinute sends 800 requests without a valid key from one
+// address to both replicas. Then it checks that other clients are not affected.
+func TestFlood_OneAddressMaySend600RequestsPerMinute(t *testing.T) {
 	w := workspace(t)
 	ways := keylessClients(t)
 	for i, name := range []string{"no key", "a malformed key", "an invented key"} {

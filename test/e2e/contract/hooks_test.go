@@ -249,8 +249,8 @@ func TestHooks_SubscriptionReceivesOnlyItsTypesWhileActive(t *testing.T) {
 	w.write.refused(t, 404, "not_found", "POST", subscriptions+"/"+uuid.NewString()+"/test", nil)
 }
 
-// Operators must be able to list and replay the events of the pause. The audit log must name the
-// operator.
+// Operators must be able to list and replay the events that were skipped during the pause. The
+// audit log must name the operator.
 func TestHooks_EventsSkippedDuringAPauseCanBeReplayed(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")

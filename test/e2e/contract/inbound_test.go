@@ -117,8 +117,8 @@ func TestInbound_IsStoredDeliveredAndNotCharged(t *testing.T) {
 	w.read.refused(t, 404, "not_found", "GET", "/v1/calls/"+uuid.NewString(), nil)
 }
 
-// callIn places an inbound call from a number to the number line, and returns the call after its
-// end.
+// callIn places an inbound call from the number `from` to the number `line`. It returns the call
+// after the call has ended.
 func callIn(t *testing.T, w *tenant, from, line string) (call answer) {
 	t.Helper()
 	carrier := &client{base: stack(t).Demo.SimURL, http: w.operator.http}

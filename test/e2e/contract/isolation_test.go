@@ -114,7 +114,7 @@ type otherWorkspace struct {
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
 	decision, list, erasure, entry           string
-	// requested is the number of request. The contact with the number erased was erased.
+	// requested is the called number of request. erased is the number of a contact that was erased.
 	requested, erased string
 	// spare is another subscription, with the delivery spareDelivery.
 	spare, spareDelivery string
@@ -153,7 +153,8 @@ func newOtherWorkspace(t *testing.T) *otherWorkspace {
 		s.outcome = call.text("outcome")
 		return call.text("credits_charged") != "" && s.outcome != ""
 	})
-	// Only a call over a trunk has attempts, and the calls of this stack are simulated.
+	// The test inserts two attempts, because the calls of this stack are simulated. Only a call over a
+	// trunk has attempts.
 	const insertAttempt = `INSERT INTO dialer.sip_attempts (attempt_id, call_id, trunk_id, trunk, sip_call_id)
 		VALUES ($1, $2, gen_random_uuid(), 'a trunk of theirs', 'a Call-ID of theirs')`
 	for range 2 {

@@ -42,7 +42,7 @@ func (c operatorChanges) want(t *testing.T, status int, method, path string, bod
 }
 
 // A trunk is created for the test. The calls of this stack are simulated, so no call uses it.
-func TestOperatorDescription_ChangesOfDialingMatch(t *testing.T) {
+func TestOperatorDescription_DescribesChangesOfDialing(t *testing.T) {
 	w := workspace(t)
 	c := newOperatorChanges(t, map[string]string{"id": w.id, "agent_id": w.agent})
 	trunk := c.want(t, 201, "POST", trunks, set{"name": "of " + w.id, "host": "127.0.0.1", "status": "disabled"})
@@ -68,7 +68,7 @@ func (c operatorChanges) pauseAndResume(t *testing.T, path string) {
 	sharedstack.Equal(t, "body of GET "+path, c.want(t, 200, "GET", path, nil).body, paused.body)
 }
 
-func TestOperatorDescription_HangupsMatch(t *testing.T) {
+func TestOperatorDescription_DescribesHangups(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	c := newOperatorChanges(t, map[string]string{"id": w.id})
@@ -80,7 +80,7 @@ func TestOperatorDescription_HangupsMatch(t *testing.T) {
 	}
 }
 
-func TestOperatorDescription_ReplaysMatch(t *testing.T) {
+func TestOperatorDescription_DescribesReplays(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	subscription, received := w.subscribeTo(t, "all", everyEvent()...)

@@ -27,9 +27,9 @@ var withoutProbe = map[string]string{
 	"PUT /contacts/{phone_e164}/consent": "it writes a record of the caller's workspace about any number",
 }
 
-// TestIsolation_OperatorProbesCoverEveryOperation requires a probe for each operation of the
-// operator API that names an object of a workspace in its path, and for each query parameter that
-// can.
+// TestIsolation_OperatorProbesCoverEveryOperation requires probes for the operator API: one for
+// each operation whose path names an object of a workspace, and one for each query parameter that
+// can name such an object.
 func TestIsolation_OperatorProbesCoverEveryOperation(t *testing.T) {
 	tried := map[string]bool{}
 	for _, p := range allOperatorProbes(&otherWorkspace{tenant: &tenant{}}) {

@@ -127,8 +127,8 @@ func TestOptIn_RequestThatWaitedTooLongFails(t *testing.T) {
 	sharedstack.Equal(t, "sequence", listed()[0].Sequence, 1)
 }
 
-// holdAnalyses makes the dialer's outbox put the events with a transcript of a workspace into a
-// table.
+// holdAnalyses creates a trigger. For one workspace, the trigger moves each event with a transcript
+// from the dialer's outbox into another table, so that the relay does not publish the event.
 const holdAnalyses = `
 CREATE TABLE dialer.held_analyses (LIKE dialer.outbox);
 CREATE FUNCTION dialer.hold_analysis() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
@@ -176,7 +176,7 @@ func TestOptIn_LateAnalysisIsAnnounced(t *testing.T) {
 	if analyzed["summary"] == nil || analyzed["transcript"] == nil {
 		t.Errorf("call.analyzed = %v, want a summary and a transcript", analyzed)
 	}
-	var read map[string]any // with the types of the event's values
+	var read map[string]any
 	got := w.read.want(t, 200, "GET", "/v1/calls/"+call, nil)
 	if err := json.Unmarshal([]byte(got.body), &read); err != nil {
 		t.Fatal(err)

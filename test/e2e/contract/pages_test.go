@@ -13,10 +13,10 @@ import (
 
 const root = "../../.."
 
-// TestPages_CommandsRun runs the commands in the pages for customers and operators against the demo
-// workspace. Each page must leave a calling policy that permits calls, because the next page places
-// calls.
-func TestPages_CommandsRun(t *testing.T) {
+// TestDocumentation_CommandsForCustomersAndOperatorsSucceed runs the commands in the pages for
+// customers and operators against the demo workspace. Each page must leave a calling policy that
+// permits calls, because the next page places calls.
+func TestDocumentation_CommandsForCustomersAndOperatorsSucceed(t *testing.T) {
 	for _, program := range []string{"curl", "jq", "openssl", "python3"} {
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") != "true" {
 			t.Skipf("the pages need %s", program)

@@ -201,7 +201,7 @@ func TestPlacing_MergesVariablesIfEveryCheckPassed(t *testing.T) {
 	holds(`{"a":1,"b":{"z":3},"c":12345678901234567}`)
 	post(422, set{"a": "no agent"}, "agent_id", uuid.NewString())
 	post(422, set{"a": "no contact"}, "contact_id", uuid.NewString())
-	post(422, wide(99)) // the contact would have 102 keys after the merge
+	post(422, wide(99)) // the contact would have 102 keys after the merge, and the maximum is 100
 	w.consent(t, to, "withdrawn")
 	post(422, set{"a": "withdrawn"})
 	w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to})

@@ -65,8 +65,8 @@ func TestService_OpenPathsNeedNoKey(t *testing.T) {
 	}
 }
 
-// The requests of this test have no operation. The validating transport requires the version header
-// in all other responses.
+// This test sends requests that match no documented operation. For all other requests, the
+// validating transport requires the version header.
 func TestService_VersionHeaderIsInEveryResponse(t *testing.T) {
 	for request, code := range map[string]string{
 		"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n":                                                                      "bad_request",

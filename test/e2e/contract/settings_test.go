@@ -216,8 +216,8 @@ func settingTable() []values {
 	}
 }
 
-// Each setting is written 200 times. The first request after each response must obey the new
-// setting on both replicas.
+// The test writes each setting 50 times, or 200 times with -large. The first request after each
+// response must obey the new setting on both replicas.
 func TestSettings_ApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	for _, setting := range settingTable() {
@@ -242,7 +242,7 @@ func TestSettings_ApplyToTheNextRequest(t *testing.T) {
 	}
 }
 
-func TestSettings_KeysApplyToTheNextRequest(t *testing.T) {
+func TestSettings_NewAndRevokedKeysApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	w := newSettingTenant(t, "1")
 	for i := range settingWrites() {
@@ -320,8 +320,9 @@ type stoppingSetting struct {
 	code  string
 }
 
-// 200 call requests become due one after the other, before and after the response to the write of
-// the setting. No call request may be dialed later than 2 s after the response.
+// The call requests (50, or 200 with -large) become due one after the other. Some are due before
+// the response to the write of the setting, and some after it. No call request may be dialed later
+// than 2 s after the response.
 func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	t.Parallel()
 	patch := func(body map[string]any) func(*settingTenant, int, string) {
@@ -353,7 +354,7 @@ func TestSettings_ApplyToTheNextDial(t *testing.T) {
 					agents[i] = w.write("POST", "/agents", map[string]any{"name": "Bo"}, http.StatusCreated).member("id")
 				}
 			})
-			due := func(i int) time.Duration { // during 4 s
+			due := func(i int) time.Duration { // the requests become due within 4 s
 				return time.Second + time.Duration(i)*4*time.Second/time.Duration(settingWrites())
 			}
 			w.place(settingWrites(), due, func(i int) string { return agents[i] })

@@ -47,8 +47,8 @@ func TestSubscriptions_ConcurrentChangesLeaveAtMostFiveActive(t *testing.T) {
 				paused = append(paused, id)
 			}
 		}
-		// Half of the clients create subscriptions. The others resume paused subscriptions, two
-		// clients for each one.
+		// Half of the clients create subscriptions. The other clients resume paused subscriptions, two
+		// clients per subscription.
 		answers := runParallel(clients, func(i int, c *client) answer {
 			if i%2 == 0 {
 				return create(i, c)

@@ -69,7 +69,8 @@ func tightenContent(content openapi3.Content) {
 }
 
 // forbidUnlisted forbids unlisted members in every object without additionalProperties. A schema
-// that consists of other schemas lists no members, and these schemas forbid them.
+// that combines other schemas lists no members itself, so forbidUnlisted changes the combined
+// schemas.
 func forbidUnlisted(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
 	if ref == nil || ref.Value == nil || done[ref.Value] {
 		return

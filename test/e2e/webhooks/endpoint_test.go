@@ -208,7 +208,7 @@ func (l link) wait(long time.Duration) bool {
 	}
 }
 
-// hostileReceiver stores each request and then calls the function respond of listen. Every
+// hostileReceiver stores each request and then calls the parameter respond of listen. Every
 // connection has one request.
 type hostileReceiver struct {
 	book

@@ -47,7 +47,7 @@ func TestHolding_PauseAndResumeLoseNoDelivery(t *testing.T) {
 	until(t, "the events of the pause are skipped", func() bool {
 		return len(c.deliveries(t, "skipped")) == len(left)
 	})
-	expectNoRequest(t, lease+time.Second) // the leases of earlier claims have expired
+	expectNoRequest(t, lease+time.Second) // after this time, the leases of earlier claims have expired
 	if n := hooks.count(); n != settled {
 		t.Errorf("%d requests were sent while the subscription was paused", n-settled)
 	}

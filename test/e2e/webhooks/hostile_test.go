@@ -200,7 +200,7 @@ type attacked struct {
 	events []event
 }
 
-func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
+func TestHostileReceivers_DoNotAffectOtherReceivers(t *testing.T) {
 	w := stack(t)
 	elsewhere := w.receive(t)
 	rows := slices.Concat(slow(), large(t), broken(), validResponses(elsewhere.URL))

@@ -51,8 +51,8 @@ func Binaries(t testing.TB) string {
 	return dir
 }
 
-// Complete adds links to the folder bin, one for each program of the folder built that bin does not
-// contain.
+// Complete adds links to the folder bin. Each link leads to a program in the folder `built` that is
+// missing in bin.
 func Complete(bin, built string) error {
 	all, err := os.ReadDir(built)
 	if err != nil {
