@@ -26,8 +26,8 @@ type broker struct {
 	advertise  string
 	properties []string
 	scram      []string
-	// If formatsItself is true, prepare formats the broker's folder itself. Otherwise prepare copies
-	// the formatted folder of node 1, which is faster.
+	// If formatsItself is true, prepare runs Kafka's format tool for this broker. Otherwise prepare
+	// copies the formatted folder of node 1, which is faster.
 	formatsItself bool
 }
 

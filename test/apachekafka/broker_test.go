@@ -207,9 +207,9 @@ func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
 		func(t *testing.T) { waitsForTheCertificate(t, cfg, trusted) })
 }
 
-// waitsForTheCertificate starts a client with a certificate that the broker rejects. Then a valid
-// certificate replaces the file. The same client must connect, because it reads the file for each
-// connection.
+// waitsForTheCertificate starts a client with a certificate that the broker rejects. Then it
+// replaces the certificate file by a valid certificate. The same client must connect, because it
+// reads the file for each connection.
 func waitsForTheCertificate(t *testing.T, cfg kafka.Config, trusted *authority) {
 	untrusted := newAuthority(t)
 	untrusted.sign(t, "untrusted", false)

@@ -22,8 +22,9 @@ var pom []byte
 //go:embed log4j2.properties
 var logging []byte
 
-// files is the folder of the downloads. It contains the folder lib with the jars, the folder
-// formatted with the metadata of an empty log, and the logging configuration.
+// files is the folder of the downloads. The subfolder lib contains the jars. The subfolder
+// `formatted` contains the metadata of an empty log. The folder also contains the logging
+// configuration.
 type files struct{ dir string }
 
 func (f files) path(name string) string { return filepath.Join(f.dir, name) }
@@ -37,7 +38,7 @@ func (f files) checkDownloads() error {
 	return checkJava()
 }
 
-// fetch does nothing if the same artifacts have been downloaded.
+// fetch does nothing if it has already downloaded the same artifacts.
 func (f files) fetch(ctx context.Context) error {
 	if err := f.checkDownloads(); err == nil || !errors.Is(err, errNotFetched) {
 		return err

@@ -111,7 +111,7 @@ func (t *throwaway) runCommand(ctx context.Context, command []string) error {
 	return cmd.Run()
 }
 
-// stop also deletes the broker's folder.
+// stop kills the broker and deletes its folder.
 func (t *throwaway) stop() {
 	if t.cmd != nil {
 		_ = t.cmd.Process.Kill()

@@ -27,7 +27,7 @@ import (
 const (
 	root = "../.."
 	page = root + "/docs/sip-trunks/asterisk.md"
-	// The test replaces these addresses of the page by addresses of the loopback network.
+	// In the commands of the page, the test replaces these addresses by loopback addresses.
 	ringfenceInPage, asteriskInPage = "192.0.2.10", "192.0.2.20"
 	hangup                          = "for channel in "
 	drainLimit                      = time.Second
@@ -43,7 +43,7 @@ type call struct {
 type recipe struct {
 	text string
 	dir  string
-	// commands contains the commands that run has executed.
+	// commands contains every command that the method run has executed.
 	commands string
 	asterisk *peertest.Asterisk
 	stack    *sharedstack.TestStack
@@ -119,8 +119,8 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	r.stopTwice(t)
 }
 
-// checkBlocks checks that this test executed each of its code blocks in the documentation. The
-// variable pageIndex in test/kit assigns code blocks to tests.
+// checkBlocks checks that the test executed every code block that pageIndex of package kit assigns
+// to this test.
 func (r *recipe) checkBlocks(t *testing.T, addresses *strings.Replacer, asterisk string) {
 	t.Helper()
 	blocks, err := kit.PageBlocks(root, kit.AsteriskTest)
@@ -286,7 +286,8 @@ func (r *recipe) channels(t *testing.T) string {
 	return string(out)
 }
 
-// addTrunks checks that the trunks in the other documentation pages have valid settings.
+// addTrunks adds the trunks of the other pages about SIP trunks. A trunk with an invalid setting
+// fails the test.
 func (r *recipe) addTrunks(t *testing.T) {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join(filepath.Dir(page), "*.md"))
@@ -324,8 +325,8 @@ func (r *recipe) addTrunks(t *testing.T) {
 	}
 }
 
-// onLoopback adds settings that Asterisk needs only on loopback. There, Asterisk cannot find its
-// own audio address by the route to Ringfence.
+// onLoopback sets Asterisk's RTP address. On loopback, Asterisk cannot derive this address from the
+// route to Ringfence.
 func onLoopback(pjsip, asterisk string) string {
 	media := "direct_media=no\nmedia_address=" + asterisk + "\nbind_rtp_to_media_address=yes\n"
 	return strings.Replace(pjsip, "direct_media=no\n", media, 1)
@@ -407,7 +408,8 @@ func (r *recipe) section(t *testing.T, heading string) string {
 	return commands.String()
 }
 
-// run runs commands of the page in a folder that looks like the folder of `make run`.
+// run runs commands of the page in a folder with the links bin and .ringfence, as in the folder in
+// which a user runs `make run`.
 func (r *recipe) run(t *testing.T, commands string) (output string) {
 	t.Helper()
 	for name, target := range map[string]string{"bin": r.stack.Bin, ".ringfence": r.stack.Home} {

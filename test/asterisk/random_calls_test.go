@@ -105,7 +105,7 @@ type trial struct {
 
 // TestRandomCalls_RecordingsEqualTranscripts runs two dialers that call phones of a real Asterisk,
 // and kills dialers. After a kill, the phone must soon be disconnected. Each recording must contain
-// exactly the turns of its transcript, and every turn of the agent completely.
+// exactly the turns of its transcript. It must contain every turn of the agent completely.
 func TestRandomCalls_RecordingsEqualTranscripts(t *testing.T) {
 	peertest.AsteriskInstalled(t)
 	random := sharedstack.Seeded(t, 1)
@@ -174,7 +174,8 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 func (s *trial) startModel(t *testing.T) {
 	t.Helper()
 	var script []map[string]any
-	for _, heard := range spokenWords { // the nth utterance of a call is the nth line of the script
+	// The model takes the nth utterance of a call for the nth line of the script.
+	for _, heard := range spokenWords {
 		script = append(script, map[string]any{"heard": heard, "text": modelAnswers[heard]})
 	}
 	for _, heard := range slices.Sorted(maps.Keys(modelAnswers)) {

@@ -147,7 +147,7 @@ type foundAudio struct {
 	ordered bool
 }
 
-// The audio of each text is different noise, so find can search the recording for each frame.
+// The audio of each text is different noise, so findAudio can search the recording for each frame.
 func (s *trial) findAudio(t *testing.T, text string, recording []byte) foundAudio {
 	t.Helper()
 	const frame = 160

@@ -76,8 +76,9 @@ func talker(t *testing.T, house *kit.Workspace, more map[string]any) string {
 	return agent(t, house, settings)
 }
 
-// The phone hangs up during the disclosure, the notice and the greeting. The transcript must not
-// contain words that the phone did not receive, and has the times at which the words were played.
+// The phone hangs up during the disclosure, the notice or the greeting. The transcript must not
+// contain words that the phone did not receive. It must contain the times at which the words were
+// played.
 func TestPlayout_TranscriptEndsWhenThePhoneHangsUp(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t)
@@ -116,7 +117,8 @@ func TestPlayout_TranscriptEndsWhenThePhoneHangsUp(t *testing.T) {
 				t.Fatalf("disclosure is finished = %v, want %v", got, test.finished)
 			}
 			if test.finished {
-				// The model sends the greeting's text and audio while the disclosure is played.
+				// The model sends the greeting while the disclosure is played. The phone receives the greeting
+				// after the disclosure.
 				if got, want := p.greetedAt(), p.Disclosure.FinishedAt.Add(-frameTime); got.Before(want) {
 					t.Errorf("time of the greeting = %v, want at least %v, the end of the disclosure", got, want)
 				}

@@ -101,8 +101,8 @@ func loudness(samples []int16) (loud []float64) {
 	return loud
 }
 
-// bestAlignment returns the offset in whole at which its loudness correlates best with the loudness
-// of part. A correlation of 1 means equal.
+// bestAlignment returns the offset in the parameter whole at which the loudness of whole correlates
+// best with the loudness of part. A correlation of 1 means equal.
 func bestAlignment(part, whole []float64) (offset time.Duration, correlation float64) {
 	for lag := range whole {
 		var a, b, ab, aa, bb, n float64

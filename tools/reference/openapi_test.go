@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-func TestRead_ResolvesAnchorsAndRefusesMissingValues(t *testing.T) {
+func TestParseDocument_ResolvesAnchorsAndRefusesMissingValues(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, source, want, fault string

@@ -64,7 +64,7 @@ var (
 	group       = regexp.MustCompile(`^(.*)\(([^)]*)\)(.*)$`)
 )
 
-// A -run pattern that matches no test runs no test, and make passes.
+// If a -run pattern matches no test, go test runs no test and make succeeds.
 func TestMakefile_PatternsSelectTests(t *testing.T) {
 	t.Parallel()
 	var tests []string
