@@ -15,7 +15,7 @@ import (
 
 const smallHeap = "-Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
-// libs/testkit/kafkatest deletes topics only in clusters whose id has this prefix.
+// libs/testkit/kafkatest deletes topics only in clusters whose id begins with ringfence-throwaway-.
 const clusterID = "ringfence-throwaway-Aw"
 
 type broker struct {

@@ -69,7 +69,7 @@ type phone struct {
 	finished kit.Request
 }
 
-// detailRecord is a line of Asterisk's call detail records. Its dialer is a SIP address.
+// detailRecord is a line of Asterisk's call detail records. The field dialer is a SIP address.
 type detailRecord struct {
 	start, answer, end time.Time
 	dialer             string

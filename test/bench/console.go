@@ -115,8 +115,8 @@ func (s *consoleSession) page(h *history, list string) string {
 	return s.base.JoinPath("w", h.ID, list).String()
 }
 
-// compareLists requests the list of both histories alternately, so that both are measured under the
-// same background load.
+// compareLists requests the list of the histories few and many alternately, so that the histories
+// are measured under the same background load.
 func (s *consoleSession) compareLists(ctx context.Context, list string, few, many *history) error {
 	var took [2][]time.Duration
 	for i := range consolePages + warmUp {

@@ -29,8 +29,8 @@ const (
 	warmUp, enough = 10, 400
 )
 
-// history is a workspace with calls, each with its call request. The rows of both histories are in
-// the same tables, in the order of time. The workspace has one contact for every five calls.
+// history is a workspace with calls, each with its call request. The rows of all histories are in
+// the same tables, ordered by time. The workspace has one contact for every five calls.
 type history struct {
 	*kit.Workspace
 	workspace uuid.UUID
@@ -97,8 +97,8 @@ func (h *history) reference(n int) *string {
 	return &ref
 }
 
-// readRequest is a read request that is sent to both histories. Its path can differ in each
-// request.
+// readRequest is a read request that is sent to the small and the large history. Its path can
+// differ in each request.
 type readRequest struct {
 	name string
 	path func(h *history) string
@@ -159,8 +159,8 @@ func questions() []readRequest {
 	}
 }
 
-// measureReads sends the same read requests to a workspace with a million calls and to a workspace
-// with a thousand calls, alternately. First one client sends them, and then eight clients.
+// measureReads sends the same read requests alternately to a workspace with a million calls and to
+// a workspace with a thousand calls. It measures with one client and with eight clients.
 func measureReads(ctx context.Context, b *bench) error {
 	many, few, err := b.histories(ctx)
 	if err != nil {
@@ -187,9 +187,9 @@ func measureReads(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// compare lets every client send both requests alternately, so that both are measured under the
-// same background load. It takes a quarter of a measurement's time, or longer until there are
-// enough responses.
+// compare lets every client send the request alternately to the histories few and many, so that the
+// histories are measured under the same background load. It takes a quarter of the duration of a
+// measurement, or longer until there are enough responses.
 func (b *bench) compare(ctx context.Context, clients int, q readRequest, few, many *history) (ofFew,
 	ofMany []time.Duration, err error) {
 	type lane struct{ few, many []time.Duration }

@@ -17,7 +17,7 @@ import (
 )
 
 // With -large the test takes five minutes, otherwise 15 seconds.
-func TestChaos_GuaranteesHold(t *testing.T) {
+func TestChaos_ViolatesNoGuarantee(t *testing.T) {
 	set := settings{
 		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10,
 		replicas: 1, scale: 0.2, settleTimeout: 3 * time.Minute,
@@ -43,9 +43,9 @@ func TestChaos_GuaranteesHold(t *testing.T) {
 	}
 }
 
-// TestChaos_GuaranteesHoldOverSIP injects the same faults with SIP trunks to sipp. The test takes
-// two minutes.
-func TestChaos_GuaranteesHoldOverSIP(t *testing.T) {
+// TestChaos_ViolatesNoGuaranteeOverSIP injects the same faults with SIP trunks to sipp. The test
+// takes two minutes.
+func TestChaos_ViolatesNoGuaranteeOverSIP(t *testing.T) {
 	if _, err := exec.LookPath(kit.Program); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal("sipp is missing: install Debian's sip-tester")
@@ -128,7 +128,7 @@ func TestPlan_SameSeedGivesSamePlan(t *testing.T) {
 	}
 }
 
-func TestPlan_CoversEveryTargetWithoutOverlap(t *testing.T) {
+func TestPlan_FaultsAffectEveryTargetAndDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	const length = 5 * time.Minute
 	for seed := range uint64(50) {

@@ -43,7 +43,7 @@ func newOrder(t *tenant, name, to string) *order {
 }
 
 // span is a period in which a number must not be dialed. A zero time means that the period has no
-// limit on that side.
+// start or no end.
 type span struct{ from, until time.Time }
 
 type load struct {
@@ -101,7 +101,7 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// drawOperation chooses the next operation. All random choices are made while it runs, and only one
+// drawOperation chooses the next operation. It makes all random choices before it returns. Only one
 // goroutine calls it.
 func (l *load) drawOperation() func(context.Context) {
 	chance, later := l.rng.Float64(), time.Duration(l.rng.IntN(12_000))*time.Millisecond

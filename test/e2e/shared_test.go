@@ -17,7 +17,7 @@ import (
 // of a killed process.
 type testStack struct {
 	*sharedstack.TestStack
-	// The folder armed contains the services that are built with failpoints. The stack starts its
+	// armed is the folder of the services that are built with failpoints. The stack starts its
 	// programs from Bin, which contains links to these services.
 	armed string
 	// arm is the path of a file that contains the name of a failpoint. The next process that

@@ -72,7 +72,7 @@ func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted m
 	}
 	judgeEvents(v, calls, r.Deliveries(w.ID))
 	var wrong []string
-	// A charge that was stored after the terminal event is in the response of GET, but in no event.
+	// moneyFaults reads the calls with GET, because a charge can be stored after the terminal event.
 	err = Until(ctx, within, "charges and wallet agree", func() (bool, error) {
 		wrong, err = moneyFaults(ctx, w, calls, credit)
 		return len(wrong) == 0, err

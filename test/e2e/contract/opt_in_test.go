@@ -147,7 +147,7 @@ INSERT INTO dialer.outbox (event_id, topic, key, headers, payload)
 DROP TABLE dialer.held_analyses`
 
 // The test delays the event of the analysis until call.completed was published without it.
-func TestOptIn_LateAnalysisIsAnnounced(t *testing.T) {
+func TestOptIn_LateAnalysisIsSentAsCallAnalyzed(t *testing.T) {
 	w := workspace(t, set{"features": set{"transcripts": true}})
 	w.topUp(t, "10")
 	_, listed := w.subscribeTo(t, "listed", "call.completed", "call.analyzed")
