@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/console/internal/gateway"
 )
 
-// agentVersion is a change of an agent in the audit log.
+// agentVersion is an entry of the audit log that created or changed an agent.
 type agentVersion struct {
 	ID uuid.UUID
 	At openapi.Timestamp
@@ -24,7 +24,7 @@ type agentVersion struct {
 	Changes []settingChange
 }
 
-// settingChange contains the lines of a setting that a change removed and added.
+// settingChange contains the text lines that a change removed from one setting and added to it.
 type settingChange struct {
 	Name           string
 	Removed, Added []string
@@ -85,12 +85,12 @@ func settingLines(value any) []string {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(value); err != nil {
-		return nil // the value was decoded from JSON
+		return nil // cannot happen: the value was decoded from JSON
 	}
 	return strings.Split(strings.TrimSpace(text.String()), "\n")
 }
 
-// differentLines returns the lines of both texts, without the equal lines at the start and at the
+// differentLines returns both texts without the lines that are equal at their start and at their
 // end.
 func differentLines(before, after []string) (removed, added []string) {
 	for len(before) > 0 && len(after) > 0 && before[0] == after[0] {

@@ -9,7 +9,8 @@ import (
 	"ringfence.dev/services/console/internal/gateway"
 )
 
-// setVersions makes the gateway return two changes of the agent and one audit entry without states.
+// setVersions makes the gateway return three audit entries of the agent: a change, a change without
+// a difference, and the creation.
 func setVersions(s site) {
 	setAgent(s)
 	before := map[string]any{"id": agentID, "name": "Ada", "updated_at": "1", "instructions": "Greet.\nAsk.\nEnd.",
@@ -26,7 +27,7 @@ func setVersions(s site) {
 		entry("01a218cb-00ad-7433-a772-fa8615bd3f03", nil, before)}})
 }
 
-func TestAgent_VersionsShowTheDifferentLines(t *testing.T) {
+func TestAgentVersions_ShowRemovedAndAddedLines(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Developer)
 	setVersions(s)
@@ -49,7 +50,7 @@ func TestAgent_VersionsShowTheDifferentLines(t *testing.T) {
 }
 
 // Viewers may not read the audit log, and for other roles it can be unavailable.
-func TestAgent_PageIsCompleteWithoutVersions(t *testing.T) {
+func TestAgent_PageIsShownWithoutTheAuditLog(t *testing.T) {
 	t.Parallel()
 	viewer := newSite(t, gateway.Viewer)
 	setVersions(viewer)

@@ -111,7 +111,7 @@ type agentOpening struct {
 	Greeting   string `json:"greeting"`
 }
 
-// agentKey is whether an agent has a key for its own model or its own server.
+// agentKey shows whether a key is stored for the agent's own model or own server.
 type agentKey struct {
 	HasKey    bool              `json:"has_key"`
 	UpdatedAt openapi.Timestamp `json:"updated_at"`
@@ -146,8 +146,8 @@ func showNewAgent(*visit) (view, error) {
 	return agentView(agentFormData{New: true, Settings: newAgentSettings}), nil
 }
 
-// readAgentForm returns the settings of the form and the name as the body of a request. The fault
-// is not nil if the text is not a JSON object.
+// readAgentForm returns the body of a request: the settings in the form, and the name. It returns a
+// fault if the settings are not a JSON object or contain one of the fixedFields.
 func (v *visit) readAgentForm() (agentSettings, *fault) {
 	body := agentSettings{}
 	if text := v.form("settings"); text != "" && (json.Unmarshal([]byte(text), &body) != nil || body == nil) {
@@ -166,8 +166,8 @@ func (v *visit) readAgentForm() (agentSettings, *fault) {
 	return body, nil
 }
 
-// agentFault returns the refusal of an agent. A fault of a setting belongs to the field that
-// contains all settings.
+// agentFault converts an error of the gateway to a fault of the form. The form has one field for
+// all settings, so a fault of any setting is shown at this field.
 func (v *visit) agentFault(err error) *fault {
 	refused := v.faultOf(err)
 	if refused != nil && refused.Field != "" && refused.Field != "name" {
@@ -199,8 +199,8 @@ func (v *visit) agentID() (uuid.UUID, error) {
 
 func showAgent(v *visit) (view, error) { return v.showAgent(func(*agentFormData) {}) }
 
-// showAgent shows the settings of an agent. If change is not nil, it restores the values of a
-// refused form.
+// showAgent shows the form with the stored settings of an agent. The function change can replace
+// them, for example with the values of a refused form.
 func (v *visit) showAgent(change func(*agentFormData)) (view, error) {
 	id, err := v.agentID()
 	if err != nil {
@@ -253,7 +253,7 @@ func formatSettings(settings agentSettings) (string, error) {
 	return strings.TrimSpace(text.String()), err
 }
 
-// changeAgent stores the settings. A setting that is no longer in the text gets its default. If
+// changeAgent stores the settings. A setting that is missing in the form gets its default. If
 // another person changed the agent since the form was shown, nothing is stored.
 func changeAgent(v *visit) (view, error) {
 	id, err := v.agentID()
@@ -265,7 +265,7 @@ func changeAgent(v *visit) (view, error) {
 		return view{}, err
 	}
 	body, refused := v.readAgentForm()
-	v.giveReason() // optional
+	v.giveReason() // the reason is optional
 	if refused == nil {
 		for name := range before.editable() {
 			if _, kept := body[name]; !kept {

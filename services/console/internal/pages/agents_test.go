@@ -127,7 +127,7 @@ func TestAgent_RemovedSettingsAreSentAsNull(t *testing.T) {
 	}
 }
 
-func TestAgent_RefusedSettingsKeepTheirText(t *testing.T) {
+func TestAgent_RefusedSettingsStayInTheForm(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		version, settings, want string
@@ -165,7 +165,7 @@ func TestAgent_RefusedSettingsKeepTheirText(t *testing.T) {
 	}
 }
 
-func TestNewAgent_IsCreatedOrShowsTheFault(t *testing.T) {
+func TestNewAgentForm_CreatesAnAgentOrShowsTheFault(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Developer)
 	wantBody(t, s.get(agentsPage+"/new"), `"disclosure"`)

@@ -18,8 +18,8 @@ import (
 var staticFiles embed.FS
 
 // assets serves the embedded files. Their addresses contain a hash of the content of all files, so
-// browsers can keep them. Module scripts import each other by relative addresses, which therefore
-// contain the same hash.
+// browsers can cache the files permanently. Module scripts import each other by relative addresses,
+// which therefore contain the same hash.
 type assets struct {
 	version string
 	files   map[string]asset

@@ -61,7 +61,7 @@ func (p *pageData) ObjectPath(entry openapi.AuditEntry) string {
 		return ""
 	case entry.ObjectType == "api_key", entry.ObjectType == "member", entry.ObjectType == "invitation",
 		entry.ObjectType == "wallet":
-		return p.Path(parts...) // the list, because objects of these types have no page
+		return p.Path(parts...) // the address of the list, because a single object of these types has no page
 	}
 	return p.Path(append(parts, entry.ObjectID)...)
 }

@@ -17,7 +17,7 @@ var statistics = map[string]any{
 		"statuses": map[string]any{"busy": 7}, "outcomes": map[string]any{"interested": 3}},
 }
 
-func TestCallTotals_FollowTheFilters(t *testing.T) {
+func TestCallTotals_ApplyTheFiltersOfTheList(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		query, want, absent string
@@ -57,7 +57,7 @@ func TestCallTotals_FollowTheFilters(t *testing.T) {
 	}
 }
 
-func TestCallTotals_PeriodIsThirtyDaysOrTheFilter(t *testing.T) {
+func TestCallTotals_CoverThirtyDaysIfNoFilterSetsTheStart(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]string{
 		"?created_before=2026-06-04T10:00":                                "2026-05-05T10:00:00Z",
@@ -90,7 +90,7 @@ func mustTime(t *testing.T, text string) time.Time {
 }
 
 // The list of calls loads the totals after its own content, with the same filters.
-func TestCalls_LoadTheTotalsOfTheirFilters(t *testing.T) {
+func TestCalls_ListLoadsTheTotalsWithItsFilters(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Viewer)
 	w := s.get("/w/" + workspaceID + "/calls?status=busy&starting_after=" + agentID)

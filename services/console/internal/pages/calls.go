@@ -71,8 +71,8 @@ type callTotals struct {
 	// Since and Until limit the time at which the calls were created.
 	Since, Until openapi.Timestamp
 	Calls        int64
-	// All contains the totals of every status. It is nil if the filters select a status or an
-	// outcome, because Calls is then the only matching total.
+	// All contains the totals of every status. If the filters select one status or outcome, All is
+	// nil, because Calls then contains the only matching total.
 	All *openapi.CallStatisticsTotal
 	// Unknown is true if the API cannot count with these filters or over this period.
 	Unknown bool

@@ -76,7 +76,8 @@ func (p *pageData) HourChart(hours []hourSummary) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // each part is a number, a time or escaped text
 }
 
-// niceTop returns the end of the axis: the lowest round number from n on that has four round steps.
+// niceTop returns the upper end of the axis. It is at least n, and a quarter of it is a round
+// number.
 func niceTop(n int) int {
 	for size := 1; ; size *= 10 {
 		for _, top := range []int{4, 8, 12, 20, 40} {

@@ -35,8 +35,8 @@ type contactsData struct {
 	Error          *gateway.Error
 }
 
-// contactQuery returns the filters of the list. The search field of the page finds a name, or a
-// number if the text has the form of one.
+// contactQuery returns the filters of the list. If the search field contains a phone number, the
+// list is filtered by number, otherwise by name.
 func (v *visit) contactQuery() url.Values {
 	query := v.listQuery("dnd_status", "consent_status", "email", "external_id")
 	switch text := v.query("q"); {
@@ -222,8 +222,8 @@ func (v *visit) readContact(refused *gateway.Error, form contactForm) (view, err
 	return result, err
 }
 
-// changeContact changes the fields that the person changed in the form, so that a change of another
-// person or program to the other fields is kept.
+// changeContact sends only the fields that the person changed in the form. So it keeps changes of
+// other fields that another person or program made.
 func changeContact(v *visit) (view, error) {
 	path, err := v.contactPath()
 	if err != nil {

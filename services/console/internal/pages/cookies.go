@@ -61,9 +61,8 @@ func valueOf(r *http.Request, name string) string {
 	return cookie.Value
 }
 
-// setReason stores in a cookie the reason with which an operator reads transcripts of one
-// workspace. The cookie belongs to the session, so the next person who signs in cannot use the
-// reason.
+// setReason stores an operator's reason for reading the transcripts of one workspace in a cookie.
+// The cookie is valid for one session only, so the next person who signs in cannot use the reason.
 func (c cookies) setReason(w http.ResponseWriter, token string, workspace uuid.UUID, reason string) {
 	encoded := base64.RawURLEncoding.EncodeToString([]byte(reason))
 	c.set(w, c.reason, markOf(token)+"."+workspace.String()+"."+encoded, reasonAge)

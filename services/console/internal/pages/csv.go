@@ -21,8 +21,8 @@ const (
 	csvRows    = 1_000_000
 )
 
-// writeCSV sends a list of the API as a CSV file, page after page. The header is in English, as the
-// fields of the API.
+// writeCSV sends a list of the API as a CSV file, page after page. The column names are in English,
+// like the field names of the API.
 func writeCSV[Item any](
 	v *visit, name, path string, query url.Values, header []string, row func(Item) (id uuid.UUID, cells []string),
 ) (view, error) {
@@ -53,7 +53,7 @@ func writeCSV[Item any](
 		if out.Flush(); out.Error() != nil {
 			return view{written: true}, nil //nolint:nilerr // the browser has disconnected
 		}
-		// The error is ignored: only a writer without a connection does not support deadlines.
+		// The error is ignored: only a writer without a connection, such as that of a test, returns one.
 		_ = control.SetWriteDeadline(time.Now().Add(csvTimeout))
 		if !page.HasMore || len(page.Data) == 0 {
 			return view{written: true}, nil

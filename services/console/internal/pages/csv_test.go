@@ -38,7 +38,7 @@ func call(id, ref string) map[string]any {
 	}
 }
 
-func TestCallsCSV_HasAllPagesOfTheFilter(t *testing.T) {
+func TestCallsCSV_ContainsEveryPageOfTheFilteredList(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("GET /v1/calls", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

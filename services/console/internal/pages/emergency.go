@@ -37,8 +37,8 @@ type scopeChoice struct {
 	Level, Value, Name string
 }
 
-// activePause is a pause with the name of its scope. Scope is empty if the console does not have
-// the path of the scope in the API.
+// activePause is a pause with the name of its scope. Scope is empty for an agent whose workspace is
+// unknown, because the agent's path in the API contains the workspace.
 type activePause struct {
 	gateway.Pause
 	Name  string
@@ -57,8 +57,8 @@ type pauseForm struct {
 	Word string
 }
 
-// dialingPath returns the path of the API that pauses or resumes a scope of the form. It returns
-// false for a scope that is not valid.
+// dialingPath returns the API path that pauses or resumes the given scope of the form. It returns
+// false if the scope is not valid.
 func (v *visit) dialingPath(scope string) (string, bool) {
 	level, rest, _ := strings.Cut(scope, ":")
 	var ids []string
@@ -84,8 +84,8 @@ func (v *visit) dialingPath(scope string) (string, bool) {
 	return "", false
 }
 
-// setDialing pauses or resumes the scope of the form. The end of a pause is in the time zone of the
-// person.
+// setDialing pauses or resumes the scope of the form. The form gives the end of a pause in the time
+// zone of the person.
 func (v *visit) setDialing() (done string, err error) {
 	path, ok := v.dialingPath(v.form("scope"))
 	if !ok {
@@ -116,7 +116,7 @@ func (v *visit) pauseForm() pauseForm {
 	return pauseForm{Scope: v.form("scope"), Reason: v.form("reason"), Until: v.form("until")}
 }
 
-// stopChange is a change of dialing, or a hang-up, in the audit log.
+// stopChange is an entry of the audit log: a hang-up, or a pause or resumption of dialing.
 type stopChange struct {
 	Actor  string
 	Route  string
@@ -178,8 +178,8 @@ func (v *visit) systemEmergency(refused *fault) (view, error) {
 	return result, err
 }
 
-// activePauseOf names the scope of a pause. The API names an agent without its workspace, so the
-// workspace is taken from the audit entry of the pause.
+// activePauseOf adds the name of the scope to a pause. The API returns the pause of an agent
+// without the agent's workspace, so the workspace is read from the audit entry of the pause.
 func activePauseOf(pause gateway.Pause, choices []scopeChoice, entries []operatorAuditEntry) activePause {
 	found := activePause{Pause: pause, Scope: pause.Level}
 	if pause.ID == nil {
@@ -220,7 +220,7 @@ func stopChanges(entries []operatorAuditEntry) (changes []stopChange) {
 		}
 		change := stopChange{Actor: entry.Operator, Route: entry.Route, At: entry.OccurredAt}
 		var after struct{ State, Reason string }
-		// if the entry has no state, the page shows only the route of the change
+		// if the entry has no state after the change, the page shows only the route of the request
 		if json.Unmarshal(entry.After, &after) == nil {
 			change.State, change.Reason = after.State, after.Reason
 		}

@@ -54,7 +54,7 @@ func TestSystemEmergency_ShowsNamesOfPausesAndNumbersOfCalls(t *testing.T) {
 	}
 }
 
-func TestSystemEmergency_SelectsTheScopeInTheURL(t *testing.T) {
+func TestSystemEmergency_FormSelectsTheScopeOfTheURL(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	wantBody(t, s.get("/w/"+workspaceID+"/calls"), `href="/operator/emergency?scope=workspace:`+workspaceID+`"`)
@@ -65,7 +65,7 @@ func TestSystemEmergency_SelectsTheScopeInTheURL(t *testing.T) {
 	}
 }
 
-func TestSystemEmergency_PausesTheScopeOnlyIfTheWordWasTyped(t *testing.T) {
+func TestSystemEmergency_PausesOnlyIfTheConfirmationWordWasTyped(t *testing.T) {
 	t.Parallel()
 	for scope, path := range map[string]string{
 		"everything":               "/admin/v1/dialing",
@@ -104,7 +104,7 @@ func TestSystemEmergency_ResumesWithoutAReason(t *testing.T) {
 	}
 }
 
-func TestSystemEmergency_ShowsARefusedReasonAtItsField(t *testing.T) {
+func TestSystemEmergency_ShowsTheFaultOfTheReasonAtItsField(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	s.set("PUT /admin/v1/dialing", refuse(`"reason is required: why dialing is paused."`))
@@ -171,7 +171,7 @@ func TestEmergency_BackgroundUpdateReadsNoAgentStates(t *testing.T) {
 	}
 }
 
-func TestEmergency_HangsUpAllCallsOnlyIfTheNameWasTyped(t *testing.T) {
+func TestEmergency_HangsUpAllCallsOnlyIfTheWorkspaceNameWasTyped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	hangup := "/admin/v1/workspaces/" + workspaceID + "/hangup"

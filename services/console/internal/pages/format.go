@@ -91,7 +91,8 @@ func (p *pageData) Date(value any) template.HTML {
 	return p.element(t, p.date(t.In(p.Zone)), false)
 }
 
-// Day returns the date as text, to find where the day changes in a list.
+// Day returns the date as text. The templates compare dates to find where the day changes in a
+// list.
 func (p *pageData) Day(value any) string {
 	t, ok := timeOf(value)
 	if !ok {
@@ -233,7 +234,7 @@ func formatSeconds(value any) string {
 	return fmt.Sprintf("%d:%02d", total/60, total%60)
 }
 
-// tone returns the colour of a state: good, busy, warn, bad or calm.
+// tone returns the colour class of a state: good, busy, warn, bad or calm.
 func tone(state any) string {
 	switch textOf(state) {
 	case "completed", "active", "delivered", "open", "pass", "passed", "interested", "appointment_booked", "qualified",

@@ -60,7 +60,7 @@ func (v *visit) workspaces() (data workspacesData, err error) {
 	return data, nil
 }
 
-// setReason stores the reason with which an operator reads transcripts of a workspace.
+// setReason stores an operator's reason for reading the transcripts of a workspace.
 func setReason(v *visit) (view, error) {
 	if !v.giveReason() {
 		return view{}, &gateway.Error{Status: http.StatusUnprocessableEntity, Field: "Ringfence-Reason"}

@@ -55,7 +55,7 @@ type policyOverride struct {
 const recipientZone = "recipient"
 
 // complete returns the policy with the defaults of the service: 09:00 to 20:00 in the recipient's
-// time zone, or all day if the hours are those of country packs.
+// time zone, or all day if the policy has country packs.
 func (p callingPolicy) complete() callingPolicy {
 	p.Timezone = cmp.Or(p.Timezone, recipientZone)
 	window := policyWindow{Start: "09:00", End: "20:00"}
@@ -197,8 +197,8 @@ type packRule struct {
 	Citation     string              `json:"citation"`
 }
 
-// on returns the open hours of a day, and the name of its holiday. Dates in ISO form can be
-// compared as texts.
+// on returns the hours of a day that the rule opens, and the name of the holiday on that day, if
+// any. Dates in ISO form can be compared as texts.
 func (r packRule) on(day time.Time) (open []span, name string) {
 	date := day.Format(time.DateOnly)
 	switch {
@@ -318,7 +318,8 @@ func (v *visit) readPolicy() (stored callingPolicy, was, version string, err err
 
 func showHours(v *visit) (view, error) { return v.readHours(nil) }
 
-// readHours shows the calling hours. If its form was refused, edit restores the submitted values.
+// readHours shows the calling hours. If its form was refused, the function edit restores the
+// submitted values.
 func (v *visit) readHours(edit func(*hoursData)) (view, error) {
 	data := hoursData{Weekdays: weekdays}
 	var preview hoursPreview
@@ -356,8 +357,8 @@ func (v *visit) readHours(edit func(*hoursData)) (view, error) {
 	return result, nil
 }
 
-// withWindow returns the policy with the window that the form shows. The window stays empty if the
-// hours are those of country packs.
+// withWindow returns the policy with the window that the form shows. If the policy has country
+// packs and no window, the window stays nil.
 func withWindow(p callingPolicy) callingPolicy {
 	if p.Window == nil && len(p.Packs) > 0 {
 		p.Timezone = cmp.Or(p.Timezone, recipientZone)
@@ -366,7 +367,8 @@ func withWindow(p callingPolicy) callingPolicy {
 	return p.complete()
 }
 
-// today returns the date at the called person, or the date in UTC if the time zone is unknown.
+// today returns the current date in the time zone of the called person, or in UTC if that time zone
+// is unknown.
 func (h *hoursPreview) today() time.Time {
 	day := time.Now().UTC()
 	if len(h.TimeZones) > 0 {
@@ -377,10 +379,11 @@ func (h *hoursPreview) today() time.Time {
 	return time.Date(day.Year(), day.Month(), day.Day(), 0, 0, 0, 0, time.UTC)
 }
 
-// week returns the hours of the window for Monday to Sunday. With a number, it returns the hours of
-// the next seven days: the window and the country packs must both be open, unless the policy
-// replaces the hours of the packs. A window in another time zone than the recipient's cannot be
-// compared with the packs, and is left out.
+// week returns the open hours of the window from Monday to Sunday. If preview is not nil, it
+// returns the hours of the next seven days for the number of the preview. These hours must be open
+// in the window and in all country packs. If the policy has an override, the packs are ignored. A
+// window in another time zone than the recipient's cannot be compared with the packs and is
+// ignored.
 func (p callingPolicy) week(preview *hoursPreview) (week []dayHours) {
 	if preview == nil {
 		for _, day := range weekdays {
@@ -438,7 +441,7 @@ func changeHours(v *visit) (view, error) {
 	}
 	changed := stored != v.form("was")
 	if !changed {
-		v.giveReason() // optional
+		v.giveReason() // the reason is optional
 		err = v.patchVersion(v.admin(""), version, map[string]any{"calling_policy": form.policy()})
 		changed = gateway.Is(err, "precondition_failed")
 	}
@@ -451,7 +454,8 @@ func changeHours(v *visit) (view, error) {
 	return view{redirect: v.path("calling-hours"), done: "hours_changed"}, err
 }
 
-// policy returns the policy of the form. The service adds the name of the operator to the override.
+// policy returns the policy that the form describes. The API adds the name of the operator to an
+// override.
 func (f hoursForm) policy() callingPolicy {
 	p := callingPolicy{Timezone: f.Timezone}
 	for name := range strings.SplitSeq(f.Packs, ",") {

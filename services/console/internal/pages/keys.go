@@ -73,8 +73,8 @@ func fieldError(err error) *gateway.Error {
 	return nil
 }
 
-// pathOf returns a path of the API: base, followed by the id in the page's address. name is the
-// name of the wildcard.
+// pathOf returns the path base of the API, followed by the id in the page's address. name is the
+// name of the wildcard that matches the id.
 func (v *visit) pathOf(base, name string) (string, error) {
 	id, err := uuid.Parse(v.r.PathValue(name))
 	if err != nil {

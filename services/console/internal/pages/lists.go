@@ -55,7 +55,8 @@ func concurrently(reads ...func() error) error {
 	return group.Wait()
 }
 
-// read returns a function that reads one resource into a variable, for concurrently.
+// read returns a function that reads one resource into a variable. The function is an argument of
+// concurrently.
 func read[T any](v *visit, into *T, path string, query url.Values) func() error {
 	return func() (err error) {
 		*into, err = gateway.Get[T](v.r.Context(), v.Session, path, query)
@@ -63,7 +64,7 @@ func read[T any](v *visit, into *T, path string, query url.Values) func() error 
 	}
 }
 
-// readTagged is read for a resource whose version the page needs.
+// readTagged is like [read]. It also stores the ETag of the resource in version.
 func readTagged[T any](v *visit, into *T, version *string, path string) func() error {
 	return func() (err error) {
 		*into, *version, err = gateway.GetTagged[T](v.r.Context(), v.Session, path)
@@ -71,7 +72,7 @@ func readTagged[T any](v *visit, into *T, version *string, path string) func() e
 	}
 }
 
-// optional is read for a resource without which the page is still useful.
+// optional is like [read]. If the resource cannot be read, the page is shown without it.
 func optional[T any](v *visit, into *T, path string, query url.Values) func() error {
 	return func() error {
 		if found, err := gateway.Get[T](v.r.Context(), v.Session, path, query); err == nil {

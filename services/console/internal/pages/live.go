@@ -114,11 +114,11 @@ func showLive(v *visit) (view, error) {
 }
 
 const (
-	// callsHeader lists the calls that a script of the page Live reads after an event, so that an
-	// event costs few requests to the gateway.
+	// callsHeader is the header in which a script of the page Live lists the calls that changed. The
+	// console then reads only these calls, so that an event costs few requests.
 	callsHeader = "RF-Calls"
-	// namesHeader is set if the page does not show all these calls yet, so that it needs the names
-	// of the agents.
+	// The script sets namesHeader if the page does not show all these calls yet. The response must
+	// then contain the names of the agents.
 	namesHeader = "RF-Names"
 	// mostChanged limits the calls of one request.
 	mostChanged = 10
@@ -170,7 +170,7 @@ func (v *visit) showChangedCalls(ids []uuid.UUID) (view, error) {
 	return view{template: "live", title: "live.title", nav: "live", data: data}, err
 }
 
-// listItemOf returns a call as it is in a list.
+// listItemOf converts a call to an item of a list.
 func listItemOf(call openapi.Call) openapi.CallListItem {
 	return openapi.CallListItem{
 		ID: call.CallID, Direction: call.Direction, From: call.From, To: call.To, Status: call.Status,

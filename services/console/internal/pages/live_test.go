@@ -46,8 +46,8 @@ func TestLive_LinksToTheOptOutFormOfTheCalledPerson(t *testing.T) {
 	}
 }
 
-// After an event, the script reads the changed calls only. That costs two requests per call instead
-// of eight, so that the page can follow every event.
+// After an event, the script reads the changed calls only: two requests per call instead of eight.
+// So the page can follow every event.
 func TestLive_ReadsOnlyTheChangedCalls(t *testing.T) {
 	t.Parallel()
 	const running, ended = "01a218cb-00ad-7433-a772-000000000001", "01a218cb-00ad-7433-a772-000000000002"

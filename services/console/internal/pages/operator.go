@@ -164,9 +164,9 @@ type systemData struct {
 }
 
 const (
-	// lateAfter is the age of the oldest due request from which on the queue needs attention.
+	// The queue needs attention if its oldest due request is older than lateAfter.
 	lateAfter = time.Minute
-	// trunkErrorRate is the rate of failed calls from which on a trunk needs attention.
+	// A trunk needs attention if its rate of failed calls reaches trunkErrorRate.
 	trunkErrorRate = 0.2
 )
 

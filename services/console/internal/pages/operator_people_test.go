@@ -45,7 +45,7 @@ func TestPeople_AreListedWithTheirRoles(t *testing.T) {
 	}
 }
 
-func TestPeople_SessionsEndAndLinksAreShownOnce(t *testing.T) {
+func TestPeople_OperatorEndsSessionsAndCreatesLinks(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setPerson(s, gateway.Operator)
@@ -81,7 +81,7 @@ func TestPeople_OperatorRoleIsRemovedOnlyIfTheNameWasTyped(t *testing.T) {
 	}
 }
 
-func TestInvitations_OfOperatorsAreListedAndWithdrawn(t *testing.T) {
+func TestOperatorInvitations_AreListedAndWithdrawn(t *testing.T) {
 	t.Parallel()
 	const path, accepted, recovery = "/console/v1/operator-invitations", "01a218cb-00ad-7433-a772-00000000000a",
 		"01a218cb-00ad-7433-a772-00000000000b"

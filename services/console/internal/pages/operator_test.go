@@ -78,7 +78,7 @@ func TestOperatorPages_EscapeHTMLInValues(t *testing.T) {
 	}
 }
 
-func TestOperatorPages_ExplainAStateThatIsEmpty(t *testing.T) {
+func TestOperatorPages_AreShownWithoutData(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/operator/overview", "/operator/queue", "/operator/services", "/operator/audit",
 		"/operator/trunks", "/operator/emergency"} {

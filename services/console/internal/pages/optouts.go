@@ -219,7 +219,7 @@ func uploadError(err error) error {
 // than the limits of the server for one request.
 func (v *visit) extendDeadlines() {
 	control, now := http.NewResponseController(v.w), time.Now()
-	// After an error of one of these calls, the limits of the server apply.
+	// If one of these calls fails, the limits of the server remain in effect.
 	_ = control.SetReadDeadline(now.Add(partTimeout))
 	_ = control.SetWriteDeadline(now.Add(responseTimeout))
 }

@@ -142,7 +142,7 @@ func (p *pageData) With(name string, value any) string {
 	return p.visit.r.URL.Path + "?" + query.Encode()
 }
 
-// Export returns an address in the workspace with the filters of this page.
+// Export returns an address in the workspace with the same filters as this page.
 func (p *pageData) Export(part string) string {
 	query := p.visit.r.URL.Query()
 	for _, name := range []string{"done", "starting_after"} {
@@ -173,8 +173,8 @@ var controls = map[string][]string{
 
 func (v *visit) can(action string) bool { return slices.Contains(controls[action], v.role) }
 
-// permitted refuses a page with an empty form to people whose role does not permit the action of
-// the form. The gateway checks the role again when the form is sent.
+// permitted wraps the function show of a page with an empty form. People whose role does not permit
+// the action receive 403. The gateway checks the role again when the form is sent.
 func permitted(action string, show func(*visit) (view, error)) func(*visit) (view, error) {
 	return func(v *visit) (view, error) {
 		if !v.can(action) {
@@ -211,8 +211,8 @@ func (p *pageData) JSON(value any) (string, error) {
 type navEntry struct {
 	Key, Icon, Path string
 	Current         bool
-	// action is a key of controls: only people with one of its roles see the entry. If it is empty,
-	// every person sees the entry.
+	// action is a key of the map controls. Only people with a role in that map entry see the
+	// navigation entry. If action is empty, every person sees it.
 	action string
 }
 

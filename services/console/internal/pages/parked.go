@@ -31,7 +31,8 @@ type parkedRecord struct {
 	ParkedAt openapi.Timestamp `json:"parked_at"`
 }
 
-// Dialog is the id of the dialog of the record. Two services can park the same event.
+// Dialog is the id of the record's HTML dialog. It contains the service, because two services can
+// park the same event.
 func (r parkedRecord) Dialog() string { return r.Service + "-" + r.EventID.String() }
 
 func showParked(v *visit) (view, error) {

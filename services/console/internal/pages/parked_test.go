@@ -42,7 +42,7 @@ func TestParked_RecordsAreListedAndReplayed(t *testing.T) {
 	wantEqual(t, "reason", s.sent(replay)[0].Header.Get("Ringfence-Reason"), "Release 9 decodes it")
 }
 
-func TestParked_EmptyListSaysSo(t *testing.T) {
+func TestParked_EmptyListShowsAMessage(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	s.set("GET "+parkedPath, map[string]any{"has_more": false, "unavailable": []string{}, "data": []any{}})

@@ -24,7 +24,8 @@ func (s *Server) peopleRoutes() []route {
 
 const peoplePath = "/console/v1/people"
 
-// newInvitation is the response that creates an invitation. It contains the token once.
+// newInvitation is the response to a request that creates an invitation. No other response contains
+// the token.
 type newInvitation struct {
 	Token     string            `json:"token"`
 	URL       *string           `json:"url"`
@@ -71,8 +72,8 @@ const (
 	invitationsPage     = "/operator/invitations"
 )
 
-// operatorInvitation is an invitation to become an operator. If PersonID is set, it is the link
-// with which this person registers a new passkey.
+// operatorInvitation is an invitation to become an operator. If PersonID is set, its link registers
+// a new passkey for this person instead.
 type operatorInvitation struct {
 	sentInvitation
 	PersonID *uuid.UUID `json:"person_id"`

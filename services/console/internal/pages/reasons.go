@@ -83,7 +83,8 @@ func (v *visit) showEnd(data endData, nav string, find func() error, fill func(*
 	return view{template: "end", title: data.Key + ".title", nav: nav, data: data}, nil
 }
 
-// next returns the page of the form's field next, to which the person returns.
+// next returns the address in the form field next. If the field is empty, it returns the parameter
+// otherwise.
 func (v *visit) next(otherwise string) string {
 	if next := v.form("next"); next != "" {
 		return localPath(next)

@@ -30,8 +30,8 @@ type fakeGateway struct {
 	*httptest.Server
 }
 
-// tagged is a response with the ETag of an object. A change of the object with another If-Match is
-// refused, as the gateway does.
+// tagged is a response with the ETag of an object. The fake gateway refuses a change with another
+// If-Match, as the real gateway does.
 type tagged struct {
 	etag string
 	body any
@@ -328,7 +328,7 @@ func TestLocalPath_RefusesOtherSites(t *testing.T) {
 	}
 }
 
-func TestPage_WithoutASessionRedirectsToTheSignInAndBack(t *testing.T) {
+func TestPage_WithoutASessionRedirectsToTheSignIn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("GET /console/v1/me", refusal{status: 401, code: "invalid_session"})
@@ -593,7 +593,7 @@ func TestReason_IsSentForItsWorkspaceOnly(t *testing.T) {
 	}
 }
 
-func TestRecording_IsSentInRangesWithoutItsLink(t *testing.T) {
+func TestRecording_ForwardsARangeRequest(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	call := "/v1/calls/" + workspaceID + "/recording"

@@ -75,8 +75,8 @@ func (v *visit) writeSignIn(data signInData, status int) {
 	v.write(view{template: "signin", title: "signin.title", data: data, status: status}, nil)
 }
 
-// keepSession stores the token of a new session in the browser. It deletes the reason that an
-// earlier person entered.
+// keepSession stores the token of a new session in the browser. It deletes the cookie with the
+// reason that an earlier person entered.
 func (v *visit) keepSession(signIn gateway.SignIn) {
 	v.server.cookies.set(v.w, v.server.cookies.session, signIn.Token, sessionAge)
 	v.server.cookies.set(v.w, v.server.cookies.reason, "", 0)

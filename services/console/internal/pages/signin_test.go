@@ -176,7 +176,7 @@ func TestExpiredSession_BackgroundRequestsRemoveNoCookie(t *testing.T) {
 	}
 }
 
-func TestInvitation_TokenIsInNoFurtherAddress(t *testing.T) {
+func TestInvitation_TokenIsStoredInACookie(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("GET /console/v1/sign-in/methods", map[string]any{"oidc": true})

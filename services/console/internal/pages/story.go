@@ -30,8 +30,8 @@ type storyData struct {
 	Call    *openapi.Call
 	Entries []storyEntry
 	Turns   []openapi.TranscriptTurn
-	// Talk is the reason why no transcript is shown: unanswered, reason, forbidden, later or none.
-	// It is empty if there is a transcript.
+	// Talk states why the page has no transcript: "unanswered", "reason" (an operator must give a
+	// reason first), "forbidden", "later" or "none". It is empty if there is a transcript.
 	Talk      string
 	Recording bool
 	summary   *openapi.CallSummary
@@ -224,7 +224,7 @@ func playRecording(v *visit) (view, error) {
 		v.w.Header().Set("Content-Type", "application/octet-stream")
 	}
 	control := http.NewResponseController(v.w)
-	// The error is ignored: only a writer without a connection does not support deadlines.
+	// The error is ignored: only a writer without a connection, such as that of a test, returns one.
 	_ = control.SetWriteDeadline(time.Now().Add(recordingTimeout))
 	v.w.WriteHeader(response.StatusCode)
 	_, _ = io.Copy(v.w, response.Body) // an error means that one side has disconnected

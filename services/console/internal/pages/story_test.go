@@ -62,7 +62,7 @@ func (s site) setStory() {
 	s.set("GET /v1/calls/"+workspaceID, full)
 }
 
-func TestStory_ShowsEachStepAsASentence(t *testing.T) {
+func TestTimeline_ShowsEachStepAsASentence(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.setStory()
@@ -86,7 +86,7 @@ func TestStory_ShowsEachStepAsASentence(t *testing.T) {
 	}
 }
 
-func TestStory_OperatorNeedsAReasonToReadTheTranscript(t *testing.T) {
+func TestTranscript_OperatorMustGiveAReasonToReadIt(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	s.setStory()
@@ -101,7 +101,7 @@ func TestStory_OperatorNeedsAReasonToReadTheTranscript(t *testing.T) {
 	}
 }
 
-func TestStory_ViewersSeeNoTranscript(t *testing.T) {
+func TestTranscript_IsNotShownToViewers(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Viewer)
 	s.setStory()

@@ -27,8 +27,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// turns sends the turns of calls in progress to a browser. The gateway refuses the stream with 422
-// if the person may not read transcripts.
+// turns sends the transcript turns of calls in progress to a browser. The gateway refuses the
+// stream with 422 if the person may not read transcripts.
 func (s *Server) turns(w http.ResponseWriter, r *http.Request) {
 	telemetry.Route(r.Context(), "GET /w/{workspace}/turns")
 	s.serveStream(w, r, func(session *gateway.Session) (*gateway.Subscription, error) {
@@ -65,7 +65,7 @@ func (s *Server) serveStream(
 
 func writeStream(w http.ResponseWriter, r *http.Request, sub *gateway.Subscription) {
 	control := http.NewResponseController(w)
-	// The error is ignored: only a writer without a connection does not support deadlines.
+	// The error is ignored: only a writer without a connection, such as that of a test, returns one.
 	_ = control.SetReadDeadline(time.Time{})
 	send := func(text string) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(streamWriteTimeout))

@@ -80,8 +80,8 @@ func (c catalogue) count(key string, n int, args ...any) string {
 	return c.text(key+form, append([]any{n}, args...)...)
 }
 
-// textOr returns the text of prefix+value, or the value itself if the catalogue has none: values of
-// the API can be added later.
+// textOr returns the text of prefix+value. If the catalogue has none, it returns the value itself,
+// because the API can get new values.
 func (c catalogue) textOr(prefix string, value any) string {
 	name := textOf(value)
 	if text, ok := c[prefix+name]; ok {

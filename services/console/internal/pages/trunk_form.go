@@ -129,7 +129,7 @@ func showTrunkSettings(v *visit) (view, error) {
 	return trunkFormView(data), err
 }
 
-// trunkSettings reads the trunk of the page as the values of its form.
+// trunkSettings reads the trunk of the page and returns its settings as the values of the form.
 func (v *visit) trunkSettings() (path string, data trunkFormData, err error) {
 	if path, err = v.trunkPath(); err != nil {
 		return path, data, err
@@ -222,7 +222,7 @@ func changeTrunk(v *visit) (view, error) {
 			Message: v.server.templates.text(v.settings.Language, "form.changed")}
 	}
 	if refused == nil {
-		v.giveReason() // optional
+		v.giveReason() // the reason is optional
 		err = v.patch(path, body)
 		refused = faultOf(err)
 	}

@@ -68,7 +68,7 @@ func TestTrunkForm_SendsOnlyTheChangedSettings(t *testing.T) {
 	}
 }
 
-func TestTrunkForm_RefusalKeepsTheValues(t *testing.T) {
+func TestTrunkForm_RefusedFormKeepsItsValues(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		field, value, want string

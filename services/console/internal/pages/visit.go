@@ -73,7 +73,7 @@ func (s *Server) visit(w http.ResponseWriter, r *http.Request) (*visit, bool) {
 	}
 	v.layout = readLayout(v)
 	me, err := gateway.Get[gateway.Me](r.Context(), v.Session, "/console/v1/me", nil)
-	v.keepToken() // the handler can write its response itself
+	v.keepToken() // before the page's handler runs, which can write the response itself
 	if err != nil {
 		v.write(view{}, err)
 		return nil, false
@@ -319,7 +319,8 @@ func (v *visit) returnPath() string {
 	return "/"
 }
 
-// cameFrom returns the page with the link to this page.
+// cameFrom returns the console page on which the person followed a link to this page. If that page
+// is unknown, it returns the parameter otherwise.
 func (v *visit) cameFrom(otherwise string) string {
 	referer, err := url.Parse(v.r.Referer())
 	if err != nil || referer.Host != v.r.Host || referer.Path == v.r.URL.Path {

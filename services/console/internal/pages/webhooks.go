@@ -29,7 +29,8 @@ func (s *Server) webhookRoutes() []route {
 	}
 }
 
-// eventTypes lists the types that a subscription can choose. The types from optIn on are opt-in.
+// eventTypes lists the types that a subscription can choose. The first ordinaryEventTypes of them
+// are ordinary, the rest are opt-in.
 var eventTypes = []openapi.EventType{
 	"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy",
 	"call.analyzed", "call.recording_ready", "call_request.blocked", "call_request.failed", "call_request.canceled",

@@ -64,7 +64,7 @@ var (
 	features = []string{"api", "webhooks", "transcripts", "recordings"}
 	periods  = []string{"calls_days", "transcripts_days", "recordings_days", "webhooks_days"}
 	limits   = []string{"rate_limit_per_minute", "max_live_calls", "calls_per_second"}
-	// inboundLimits are the numbers in the object inbound.
+	// inboundLimits are the fields of the object inbound that contain integers.
 	inboundLimits = []string{"increment_seconds", "max_concurrent", "max_call_seconds"}
 )
 
@@ -187,7 +187,7 @@ func (v *visit) refusedField(field, key string, args ...any) *fault {
 type workspaceFormData struct {
 	Form                     workspaceForm
 	Plans, Features, Periods []string
-	// InboundLimits are the names of the numbers in the object inbound.
+	// InboundLimits are the fields of the object inbound that contain integers.
 	InboundLimits []string
 	// New is true if the workspace does not exist yet.
 	New       bool
@@ -262,7 +262,8 @@ func (v *visit) patchVersion(path, version string, body any) error {
 	return err
 }
 
-// faultOf is the function faultOf. It also explains that another person changed the object.
+// faultOf calls the function faultOf. For the code precondition_failed, it explains that another
+// person changed the object.
 func (v *visit) faultOf(err error) *fault {
 	if gateway.Is(err, "precondition_failed") {
 		return &fault{Status: http.StatusPreconditionFailed,
@@ -275,8 +276,8 @@ func showWorkspaceSettings(v *visit) (view, error) {
 	return v.showSettings(func(data *workspaceFormData) { data.Form = formOf(data.Workspace) })
 }
 
-// showSettings shows the settings of a workspace. fill sets the form. If the form has no version,
-// showSettings sets the present one.
+// showSettings shows the settings of a workspace. The function fill sets the values of the form. If
+// fill sets no version, showSettings sets the current version.
 func (v *visit) showSettings(fill func(*workspaceFormData)) (view, error) {
 	settings, err := v.workspaceSettings()
 	if err != nil {
@@ -322,13 +323,13 @@ func changeWorkspaceSettings(v *visit) (view, error) {
 		delete(body, "calling_policy")
 	}
 	if form.Fault == nil {
-		v.giveReason() // optional
+		v.giveReason() // the reason is optional
 		err = v.patchVersion(settings.path, v.form("version"), body)
 		form.Fault = v.faultOf(err)
 	}
 	if form.Fault != nil {
 		if form.Fault.Status == http.StatusPreconditionFailed {
-			delete(form.Values, "version") // the person can now store the form over the other change
+			delete(form.Values, "version") // the next submission may overwrite the other person's change
 		}
 		return v.showSettings(func(data *workspaceFormData) { data.Form = form })
 	}
@@ -371,7 +372,7 @@ func changeRates(v *visit) (view, error) {
 	if line > 0 {
 		refused = v.refusedField("rates", "opworkspaces.rates.line", line)
 	} else {
-		v.giveReason() // optional
+		v.giveReason() // the reason is optional
 		_, err = gateway.Do[map[string]any](v.r.Context(), v.Session,
 			gateway.Request{Method: http.MethodPut, Path: settings.path + "/rates", Body: rates})
 		refused = faultOf(err)

@@ -157,7 +157,7 @@ func TestWorkspaceSettings_InvalidFormKeepsTheVersionThatThePersonSaw(t *testing
 	wantBody(t, w, `name="version" value="&#34;3&#34;"`)
 }
 
-func TestNewWorkspace_IsCreatedOrShowsTheFault(t *testing.T) {
+func TestNewWorkspaceForm_CreatesAWorkspaceOrShowsTheFault(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	wantBody(t, s.get("/operator/workspaces/new"), `name="currency"`)
@@ -191,7 +191,7 @@ func TestParseRates_ReportsTheFirstInvalidLine(t *testing.T) {
 	}
 }
 
-func TestRates_FaultIsShownAndNothingSent(t *testing.T) {
+func TestRates_InvalidRatesAreNotSent(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
@@ -225,7 +225,7 @@ func TestThreshold_EmptyValueTurnsTheEventOff(t *testing.T) {
 	}
 }
 
-func TestSuspend_RequiresAReasonAndThatTheNameWasTyped(t *testing.T) {
+func TestSuspend_RequiresAReasonAndTheTypedName(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
@@ -246,7 +246,7 @@ func TestSuspend_RequiresAReasonAndThatTheNameWasTyped(t *testing.T) {
 	}
 }
 
-func TestActivate_ResumesDialingIfThePersonWantsIt(t *testing.T) {
+func TestActivate_ResumesDialingIfThePersonSelectedIt(t *testing.T) {
 	t.Parallel()
 	for _, resume := range []bool{false, true} {
 		s := newSite(t, gateway.Operator)
