@@ -108,7 +108,7 @@ func code(err error) string {
 
 const number = phone.Number("+15005550001")
 
-func TestPreCheck_RepeatedRequestReturnsTheStoredResultWithoutAMerge(t *testing.T) {
+func TestPreCheck_RepeatedRequestReturnsTheStoredResult(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	req := h.request(number, `{"a":1,"b":null}`)
@@ -173,7 +173,7 @@ func TestPreCheck_ConcurrentRepeatsOfOneRequestMergeItsVariablesOnce(t *testing.
 	}
 }
 
-func TestPreCheck_ConcurrentRequestsForANewNumberKeepAllVariables(t *testing.T) {
+func TestPreCheck_ConcurrentRequestsForANewNumberStoreAllVariables(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	var all sync.WaitGroup
@@ -223,7 +223,7 @@ func TestPreCheck_WithoutVariablesDoesNotUpdateTheContact(t *testing.T) {
 func TestPreCheck_RefusalStoresOnlyTheDecision(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	h.policy(t, `null`) // the time zone of +1500… is not known, so the gates refuse every hour
+	h.policy(t, `null`) // the gates refuse every hour, because the number has no known time zone
 	if _, err := h.checks.PreCheck(t.Context(), h.request(number, `{"a":1}`)); code(err) != "outside_calling_hours" {
 		t.Fatalf("err = %v, want outside_calling_hours", err)
 	}

@@ -47,8 +47,8 @@ type Link struct {
 	MAC []byte
 }
 
-// Sign sets Seq, KeyID and MAC with the first key, so that the row follows prev. It returns the
-// row's link.
+// Sign makes the row the successor of prev: it sets Seq, KeyID and MAC. The first key computes MAC.
+// Sign returns the row's link.
 func (r *Row) Sign(keys *Keys, prev Link) Link {
 	r.Seq, r.KeyID = prev.Seq+1, keys.first
 	r.MAC = keys.sum(keys.first, r.macInput(prev))

@@ -30,9 +30,8 @@ const (
 	// maxTransaction is the longest expected duration of a transaction. A new head becomes visible
 	// at its commit, which can be this long after moved_at, the time that is stored in the head.
 	maxTransaction = 5 * time.Minute
-	// One of writesPerFullScan writes reads all heads. The other writes read only heads with a new
-	// moved_at. A person with access to the database could hide a head from them by a false
-	// moved_at.
+	// Every 30th write reads all heads. The other writes read only heads with a new moved_at. A person
+	// with access to the database could hide a head from them by a false moved_at.
 	writesPerFullScan = 30
 )
 

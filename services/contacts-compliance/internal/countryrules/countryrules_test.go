@@ -173,7 +173,7 @@ func TestHoliday_DatesMatchTheCalendar(t *testing.T) {
 	}
 }
 
-func TestLibrary_ForReturnsTheRulesOfCountryAndRegion(t *testing.T) {
+func TestLibraryFor_ReturnsTheRulesOfCountryAndRegion(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	states := len(l.For([]countryrules.Choice{{Pack: "us", Purpose: countryrules.Marketing}}, phone.Place{Country: "US"}))
@@ -233,7 +233,7 @@ func TestLibrary_ForReturnsTheRulesOfCountryAndRegion(t *testing.T) {
 	}
 }
 
-func TestRule_OnReturnsTheHoursOfADay(t *testing.T) {
+func TestRuleOn_ReturnsTheHoursOfADay(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	ask := func(choice, region, day string) string {

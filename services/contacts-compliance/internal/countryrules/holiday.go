@@ -9,15 +9,16 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Holiday is a list of days, or one day that repeats every year. A repeating day is a day of a
-// month, the first given weekday on or after a day of a month, or a number of days from Western
-// Easter Sunday.
+// Holiday is a list of days, or one day that repeats every year. A repeating day is defined in one
+// of three ways: a fixed day of a month, the first given weekday on or after a day of a month, or a
+// number of days before or after Western Easter Sunday.
 type Holiday struct {
 	Name  string     `json:"name"`
 	Month time.Month `json:"month,omitempty"`
 	Day   int        `json:"day,omitempty"`
-	// If Weekday and OnOrAfter are set, the holiday is the first such weekday on or after that day
-	// of the month. For example, the fourth Thursday is on or after the 22nd.
+	// If Weekday and OnOrAfter are set, the holiday is the first such weekday on or after that day of
+	// the month. For example, the fourth Thursday of a month is the first Thursday on or after the
+	// 22nd.
 	Weekday   string `json:"weekday,omitempty"`
 	OnOrAfter int    `json:"on_or_after,omitempty"`
 	Easter    *int   `json:"easter,omitempty"`

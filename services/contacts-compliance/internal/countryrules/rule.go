@@ -23,8 +23,8 @@ func purposes() []Purpose { return []Purpose{Marketing, Service, Emergency} }
 // Consent is the consent that a rule requires before a call.
 type Consent string
 
-// These are the levels of consent. The gates know only whether a contact has consented. Whether the
-// consent was written is only in the evidence of the consent record.
+// These are the levels of consent. The gates check only whether a contact has consented. Only the
+// evidence of the consent record shows whether the consent was written.
 const (
 	NoConsent Consent = "none"
 	Express   Consent = "express"

@@ -9,7 +9,7 @@ import (
 )
 
 // The benchmark measures a decision without its two database queries.
-func BenchmarkEvaluate_WithoutPacks(b *testing.B) {
+func BenchmarkEvaluate_WithoutPolicyPacks(b *testing.B) {
 	for b.Loop() {
 		f := gate.Facts{Stage: gate.Dial, DND: "clean", Consent: "consented", Policy: gate.DefaultPolicy(),
 			NumberZones: window.Zones(phone.Number("+13055551234").Zones())}
@@ -17,7 +17,7 @@ func BenchmarkEvaluate_WithoutPacks(b *testing.B) {
 	}
 }
 
-func BenchmarkEvaluate_WithPacks(b *testing.B) {
+func BenchmarkEvaluate_WithPolicyPacks(b *testing.B) {
 	l := library(b)
 	base := withPacks(b, "+13055551234", "us")
 	for b.Loop() {

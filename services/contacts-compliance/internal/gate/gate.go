@@ -122,8 +122,8 @@ type Outcome struct {
 // (docs/reference/api/compliance.md#evaluation-time).
 const dialMargin = time.Minute
 
-// Evaluate evaluates the gates in order. The first gate that refuses decides. If a state is unknown
-// to this build, its gate refuses the call.
+// Evaluate evaluates the gates one after the other. The first gate that refuses the call decides.
+// If a state is unknown to this build, its gate refuses the call.
 func Evaluate(f Facts) Outcome {
 	switch f.Named {
 	case "":

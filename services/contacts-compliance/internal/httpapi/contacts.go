@@ -142,7 +142,7 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if consent != nil {
-		change := byCustomer(r, "", consent.Kind) // Update sets the number
+		change := byCustomer(r, "", consent.Kind) // store.Update sets the number
 		change.Source, change.Evidence = consent.Source, consent.Evidence
 		consent = &change
 	}
@@ -268,7 +268,8 @@ func (f bodyFields) updateContact() (req openapi.UpdateContact, change *contacts
 	return req, change, apierr.Join(nameFault, emailFault, externalIDFault, metadataFault, consentFault)
 }
 
-// nullable returns the value of a member, null, or an absent member.
+// nullable returns value. If value is nil, it returns null if the body contains the member, and an
+// absent member otherwise.
 func (f bodyFields) nullable(name string, value *string) openapi.Nullable[string] {
 	if value != nil {
 		return openapi.Value(*value)

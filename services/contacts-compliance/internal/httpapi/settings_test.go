@@ -103,7 +103,7 @@ func TestApplySetting_RecordsAVersionForEachNewPolicy(t *testing.T) {
 	}
 }
 
-// Versions of a workspace arrive in calls of ApplySetting and in Kafka, in any order and more than
+// Versions of a workspace arrive through ApplySetting and through Kafka, in any order and more than
 // once.
 func TestPolicy_NewestVersionIsUsedInAnyOrderOfArrival(t *testing.T) {
 	t.Parallel()

@@ -36,8 +36,8 @@ SET dnd_status = @dnd_status, consent_status = @consent_status, updated_at = @up
 WHERE workspace_id = @workspace_id AND id = @id`
 
 // Record changes one state of a number and appends the record to the workspace's chain, in one
-// transaction. It locks the contact and then the chain's head, so the records of a number are in
-// order.
+// transaction. It locks the contact and then the chain's head, so the records of a number have the
+// order of its changes.
 //
 // A change with a call id is recorded once per call. ifUnknown decides what happens if the number
 // has no contact.
@@ -191,7 +191,7 @@ func (s *Store) RecordByID(ctx context.Context, workspace, id uuid.UUID) (contac
 const deletePreChecks = `
 DELETE FROM pre_checks WHERE created_at < now() - make_interval(secs => @seconds)`
 
-// DeletePreChecks deletes stored pre-checks that are older than keep and returns their number.
+// DeletePreChecks deletes stored pre-checks that are older than keepTime and returns their number.
 func (s *Store) DeletePreChecks(ctx context.Context, keepTime time.Duration) (int64, error) {
 	tag, err := s.pool.Exec(ctx, deletePreChecks, pgx.NamedArgs{"seconds": keepTime.Seconds()})
 	if err != nil {

@@ -208,8 +208,9 @@ type Filter struct {
 	Email, ExternalID *string
 }
 
-// newestFirst orders every list by the bytes of the id, because the primary key does not have this
-// order. Otherwise the planner could use the primary key and read the contacts of other workspaces.
+// newestFirst orders every list by uuid_send(id), because the primary key does not have this order.
+// With ORDER BY id, the planner could use the primary key and read the contacts of other
+// workspaces.
 const (
 	newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 	below       = ` AND uuid_send(id) < uuid_send(@below::uuid)`

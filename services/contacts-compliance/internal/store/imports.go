@@ -316,8 +316,8 @@ const numbersAfter = `
 SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id
     AND phone_e164 > @after ORDER BY phone_e164 LIMIT @rows`
 
-// NumbersAfter returns at most rows numbers of the list in ascending order. They are the first
-// numbers that are greater than afterNumber.
+// NumbersAfter returns the first numbers of the list that are greater than afterNumber, in
+// ascending order. The parameter rows is the maximum number of results.
 func (s *Store) NumbersAfter(ctx context.Context, id uuid.UUID, afterNumber string, rows int) ([]string, error) {
 	found, err := pg.Values[string](ctx, s.pool, numbersAfter, pg.Args{"id": id, "after": afterNumber, "rows": rows})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-// A lock on the table blocks the search until its time limit ends.
+// A lock on the table blocks the search until the search's time limit ends.
 func TestSearch_Gives503AfterItsTimeLimit(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,

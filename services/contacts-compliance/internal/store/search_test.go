@@ -63,7 +63,7 @@ func TestList_SearchWithoutHitsWritesNoTemporaryFile(t *testing.T) {
 	}
 }
 
-func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
+func TestList_SearchReturnsEveryMatchingContact(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	random := rand.New(rand.NewPCG(1, 2))

@@ -13,7 +13,7 @@ func (r Range) String() string { return r.Start.String() + "-" + r.End.String() 
 
 func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText parses "HH:MM-HH:MM". The first time must be before the second.
+// UnmarshalText parses "HH:MM-HH:MM". Start must be before End.
 func (r *Range) UnmarshalText(text []byte) error {
 	start, end, found := strings.Cut(string(text), "-")
 	if !found || r.Start.UnmarshalText([]byte(start)) != nil || r.End.UnmarshalText([]byte(end)) != nil ||
@@ -23,7 +23,7 @@ func (r *Range) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Hours returns the open ranges of a local day, in order and without overlaps. An empty list means
+// Hours returns the open ranges of a local day, sorted and without overlaps. An empty list means
 // that the day is closed. Window and the rules of policy packs implement Hours.
 type Hours interface{ On(day Date) []Range }
 

@@ -159,7 +159,7 @@ func TestNext_FindsTheOpeningAcrossClockChanges(t *testing.T) {
 	}
 }
 
-func TestNext_IsFalseWithoutAnOpeningIn30Days(t *testing.T) {
+func TestNext_ReturnsFalseWithoutAnOpeningIn30Days(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2026, 6, 15, 12, 0, 0, 0, time.UTC)
 	w := window.Default()
