@@ -51,7 +51,8 @@ type carrierParts struct {
 	drain time.Duration
 	// trunkLimit returns the capacity of all trunks. All replicas share this capacity.
 	trunkLimit func(context.Context) (dialqueue.Limit, error)
-	// chooseNumber returns the caller's number and its trunk. It is passed on as dial.Limits.From.
+	// chooseNumber returns the number that the dialer calls from, and its trunk. dial.Limits.From
+	// contains this function.
 	chooseNumber func(ctx context.Context, wantedNumber string, excluded []string) (number, trunkID string, err error)
 	report       func() replicas.Report
 	// healthCheck is nil if the carrier is not SIP.
@@ -136,8 +137,8 @@ func openCarrier(
 	return carrierParts{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
 }
 
-// testCarrier is the carrier of the test workspaces beside SIP trunks. Without SIM_URL it refuses
-// every call.
+// testCarrier is the carrier of the test workspaces if the live workspaces use SIP trunks. Without
+// SIM_URL it refuses every call.
 type testCarrier struct {
 	carrierParts
 	limits dial.Limits

@@ -70,7 +70,7 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 	}
 }
 
-func TestCarrier_FaultyCarrierIsDialedAtMostOnce(t *testing.T) {
+func TestCarrier_RequestIsDialedOnceIfTheCarrierIsFaulty(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	r.dialer("RING_LIMIT=5s", "WATCHDOG_GRACE=1s", "CIRCUIT_FAILURES=1000")
@@ -136,7 +136,7 @@ func TestCarrier_LiveCallCheckEndsCallsWithoutAnEndEvent(t *testing.T) {
 	r.awaitAllEnded("+14155550803")
 }
 
-func TestCarrier_CrashDuringOriginateDialsOnce(t *testing.T) {
+func TestCarrier_RequestIsDialedOnceIfTheCarrierCrashes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
 	r.dialer("CIRCUIT_REST=100ms")
@@ -195,7 +195,7 @@ func TestCarrier_CallPlacedAfterTheTimeoutIsHungUp(t *testing.T) {
 // The carrier loses its data during a call. The call is not charged and not dialed again.
 func TestCarrier_LostDataEndsTheCallWithoutASecondDial(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "4") // a simulated person talks for at least 4 × 2 s
+	r := newRig(t, "4") // all durations are multiplied by 4, so a simulated person talks for at least 8 s
 	p := r.dialer("CIRCUIT_REST=100ms")
 	const lives, dies = "+14155550701", "+14155550702"
 	id := r.request(lives, func(o *order) { o.maxCall = 2 })

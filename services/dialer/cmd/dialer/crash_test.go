@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// crashPoints returns the names of all failpoints, except those of SIP trunks (see
-// failover_test.go).
+// crashPoints returns the names of all failpoints, except those of SIP trunks, which have their own
+// test.
 func crashPoints(t *testing.T) (points []string) {
 	t.Helper()
 	named := regexp.MustCompile(`failpoint\.Inject\("([^"]+)"\)`)
@@ -65,7 +65,8 @@ func TestCrash_CrashAtAFailpointNeverDialsTwice(t *testing.T) {
 	}
 }
 
-// crashingDialer is a dialer that reads the name of its failpoint from the file arm.
+// crashingDialer is a dialer that reads the name of its failpoint from a file. arm is the path of
+// the file.
 type crashingDialer struct {
 	*rig
 	process *process
@@ -173,7 +174,7 @@ func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
 
 func TestCrash_NextProcessHangsUpTheCall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "8") // a simulated person talks for at least 8 × 2 s
+	r := newRig(t, "8") // all durations are multiplied by 8, so a simulated person talks for at least 16 s
 	first := r.dialer()
 	id := r.request("+14155550101")
 	inProgress(t, r, id)

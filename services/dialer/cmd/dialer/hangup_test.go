@@ -66,7 +66,7 @@ func wantHungUp(t *testing.T, c *eventv1.Call, answered bool) {
 // another workspace also requests the hang-up of this call.
 func TestHangup_EndsRingingAndAnsweredCalls(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "8") // a simulated person talks for at least 8 × 2 s
+	r := newRig(t, "8") // all durations are multiplied by 8, so a simulated person talks for at least 16 s
 	r.dialer()
 	other := r.dialer()
 	for _, tt := range []struct {

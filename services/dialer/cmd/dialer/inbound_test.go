@@ -121,7 +121,7 @@ func TestInbound_CallWithoutSufficientCreditIsBusy(t *testing.T) {
 
 // The call rings until billing-wallet responds. The second request for the hold has the same call
 // id.
-func TestInbound_CallWaitsForTheWallet(t *testing.T) {
+func TestInbound_CallRingsUntilTheWalletResponds(t *testing.T) {
 	t.Parallel()
 	r, _ := priced(t, "0.05", &eventv1.InboundSettings{
 		PerMinuteMicro: 20_000, IncrementSeconds: 6, MaxConcurrent: 7, MaxCallSeconds: 90,
@@ -182,7 +182,7 @@ func TestInbound_CallsThatArriveTogetherDoNotExceedTheLimit(t *testing.T) {
 	}
 }
 
-func TestInbound_LongestCallEndsAtTheLimit(t *testing.T) {
+func TestInbound_CallEndsAtItsMaximumDuration(t *testing.T) {
 	t.Parallel()
 	r, _ := priced(t, "8", &eventv1.InboundSettings{
 		PerMinuteMicro: 60_000, IncrementSeconds: 1, MaxConcurrent: 7, MaxCallSeconds: 1,
@@ -202,7 +202,7 @@ func TestInbound_LongestCallEndsAtTheLimit(t *testing.T) {
 
 // A dialer dies between the hold and the answer. Another dialer ends the call without a charge, so
 // the hold is released.
-func TestInbound_DeadDialerLeavesNoPricedCall(t *testing.T) {
+func TestInbound_CallOfADeadDialerIsNotCharged(t *testing.T) {
 	t.Parallel()
 	r, p := priced(t, "8", &eventv1.InboundSettings{
 		PerMinuteMicro: 60_000, IncrementSeconds: 1, MaxConcurrent: 7, MaxCallSeconds: 60,
@@ -225,7 +225,7 @@ func TestInbound_DeadDialerLeavesNoPricedCall(t *testing.T) {
 	}
 }
 
-// billing-wallet asks for the end of a call whose hold is open.
+// billing-wallet requests the end of a call whose hold is open.
 func TestInbound_EndIsPublishedAgainOnRequest(t *testing.T) {
 	t.Parallel()
 	r, _ := priced(t, "0.05", &eventv1.InboundSettings{

@@ -35,8 +35,8 @@ func (r *rig) testWorkspace() *rig {
 	return &own
 }
 
-// wantSimulatedOnly fails if the simulated carrier dialed any other number or dialed a number
-// twice.
+// wantSimulatedOnly fails the test if the simulated carrier dialed a number that is not in numbers,
+// or dialed a number twice.
 func (r *rig) wantSimulatedOnly(numbers ...string) {
 	r.t.Helper()
 	var page struct{ Data []logLine }

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-func TestRejectedCalls_ListNamesTheSettingToChange(t *testing.T) {
+func TestRejectedCalls_ListShowsTheSettingToChange(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	r, address := newRig(t, "0"), freeAddr(t)

@@ -22,8 +22,8 @@ func TestSIP_CallEndsOnceIfItsOwnerCrashesAtAnEvent(t *testing.T) {
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// at enables the failpoint as soon as a call has the status that the parameter before contains. If
-	// before is empty, at enables it immediately.
+	// The function at enables the failpoint when a call has the status in the parameter before. If
+	// before is empty, it enables the failpoint immediately.
 	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()
 		if d.stage != stage {

@@ -143,8 +143,8 @@ const (
 type Event struct {
 	Kind Kind
 	// Item is the id of an utterance. In Audio and ItemDone, it is the agent's utterance, and in
-	// SpeechStarted the person's. In Utterance, it can be either's, and it is empty if the id is not
-	// known.
+	// SpeechStarted the person's. In Utterance, Role shows whose utterance it is, and Item is empty if
+	// the id is not known.
 	Item string
 	// The receiver may keep and change the slice Audio. Keep is true if the person's speech must not
 	// interrupt the audio. Asked is true for audio that Say requested, if the session can identify

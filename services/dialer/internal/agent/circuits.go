@@ -101,8 +101,8 @@ func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	}, 0
 }
 
-// Watch returns an Opener that opens sessions with next, and records each result in the circuit
-// breaker of the address.
+// Watch returns an Opener that opens sessions with the Opener next. It records each result in the
+// circuit breaker of the address.
 func (c *Circuits) Watch(next Opener) Opener { return watchedOpener{c, next} }
 
 type watchedOpener struct {

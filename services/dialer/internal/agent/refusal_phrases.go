@@ -9,7 +9,7 @@ type phrases struct {
 	limits  []string
 	bare    []string
 	notNow  []string // must not match a complaint, such as "third call today"
-	wishes  []string // LIMIT is replaced by an optional word and a phrase of limits
+	wishes  []string // in each pattern, LIMIT is replaced by an optional word and one of limits
 }
 
 // refusalPhrases returns the phrases by language. Fillers are removed everywhere, even between

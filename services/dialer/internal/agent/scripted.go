@@ -12,7 +12,7 @@ type Conversation struct{ turns []Turn }
 // Resume continues a conversation from its turns. If turns is nil, a new conversation starts.
 func Resume(turns []Turn) *Conversation { return &Conversation{turns: turns} }
 
-// Turns returns all turns so far, in order.
+// Turns returns all turns so far, oldest first.
 func (s *Conversation) Turns() []Turn { return s.turns }
 
 // Hear adds an utterance of the person, and the agent's reply, to the turns. optOut is true if the

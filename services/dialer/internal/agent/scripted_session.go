@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// After is a function that calls do once, after the given wait, unless stop is called before. In
-// production, it is a wrapper of time.AfterFunc.
+// After is a function that calls the function do once, after the given wait, unless stop is called
+// before. In production, it wraps time.AfterFunc.
 type After func(wait time.Duration, do func()) (stop func() bool)
 
 // ScriptedOpener opens sessions of the scripted agent. A session plays a script.
 type ScriptedOpener struct{ after After }
 
-// New returns an opener whose sessions use after as timer.
+// New returns an opener. Its sessions use the function after as their timer.
 func New(after After) *ScriptedOpener { return &ScriptedOpener{after} }
 
 // Open opens a session and returns immediately.

@@ -65,8 +65,8 @@ type Settings struct {
 	// Outcomes contains the permitted outcomes of this agent. If empty, the list that the function
 	// Outcomes returns is used.
 	Outcomes []string `json:"outcomes"`
-	// Transfers contains the numbers to which a call can be transferred. A key is the name of the
-	// target, which the model knows.
+	// Transfers contains the numbers to which a call can be transferred. A key is the name with which
+	// the model selects the number.
 	Transfers map[string]string `json:"transfers"`
 	// SilenceSeconds is how long both sides can be silent before the call ends. 0 means 30.
 	SilenceSeconds int `json:"silence_seconds"`
@@ -126,8 +126,8 @@ type Script struct {
 	ToneHz         int `json:"tone_hz"`
 	ToneMillis     int `json:"tone_millis"`
 	EndAfterMillis int `json:"end_after_millis"`
-	// Speaks means that the agent plays tones instead of words, such as the recording notice. It is
-	// for tests.
+	// If Speaks is true, the agent plays tones instead of words, such as the recording notice. Speaks
+	// is for tests.
 	Speaks bool `json:"speaks"`
 }
 

@@ -76,7 +76,7 @@ type Socket struct {
 	messages    chan []byte
 	dropped     atomic.Int64
 	audioHeld   atomic.Bool
-	// ctx is canceled when the socket is closed, which ends all waits. After the channel closing is
+	// ctx is canceled when the socket is closed, which ends all waits. When the channel `closing` is
 	// closed, the writer sends the last messages.
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -85,8 +85,8 @@ type Socket struct {
 	incoming bytes.Buffer
 }
 
-// Dial opens a socket. encode must append the message that contains an audio frame to dst. It is
-// called by one goroutine only. Audio is dropped until Flow is called.
+// Dial opens a socket. The function encode appends the message for one audio frame to dst. Only one
+// goroutine calls encode. Audio is dropped until Flow is called.
 func Dial(
 	ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte,
 ) (*Socket, error) {

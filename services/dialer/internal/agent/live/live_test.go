@@ -309,7 +309,7 @@ func TestConversation_StartsWithDisclosureAndGreeting(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestConversation_ReportsTheNoticeAfterTheDisclosure(t *testing.T) {
+func TestConversation_ReportsTheRecordingNoticeAfterTheDisclosure(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Notice: "This call is recorded.", NoticeKnown: true})
@@ -479,7 +479,7 @@ func TestConversation_InterruptionShortensTheItem(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestSay_IsNotInterruptedAndEndsTheTurn(t *testing.T) {
+func TestSay_TextIsNotInterruptedAndEndsTheTurn(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Settings: agent.Settings{Disclosure: agent.Disclosure{OffReason: "test"}}})
@@ -603,7 +603,7 @@ func TestMethods_HaveNoEffectBeforeBeginAndAfterClose(t *testing.T) {
 	}
 }
 
-func TestSettings_LiveAgentHasALongerCallLimitAndANotice(t *testing.T) {
+func TestSettings_LiveAgentHasALongerCallLimitAndARecordingNotice(t *testing.T) {
 	t.Parallel()
 	settings, err := agent.ReadSettings([]byte(`{"kind":"openai_live"}`))
 	if err != nil {

@@ -98,7 +98,7 @@ type session struct {
 	items           int
 	speaking        bool // an item has begun and has not ended
 	quiet           time.Duration
-	audioBeforeItem []byte // newest audio before an item, which becomes the item's first audio; it absorbs jitter
+	audioBeforeItem []byte // silence before an item; the item begins with this audio, as a buffer against jitter
 	words           string // model's transcript since the end of the last item
 	person          string // transcript of the person's current utterance
 	pause           time.Duration
@@ -380,7 +380,7 @@ func (s *session) append(kind, content string) string {
 }
 
 // setMuted controls whether the server drops the person's audio or passes it to the model. The
-// session always sends the audio, because it is the model's clock.
+// session always sends the audio, because the model measures time by the length of the audio.
 func (s *session) setMuted(on bool) {
 	if s.muted == on {
 		return

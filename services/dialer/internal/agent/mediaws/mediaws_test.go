@@ -240,7 +240,7 @@ func TestSession_SendsMessagesInTheMediaStreamsFormat(t *testing.T) {
 	take(t, s, agent.Closed)
 }
 
-func TestMark_IsReturnedAfterTheAudioBeforeIt(t *testing.T) {
+func TestMark_IsReturnedAfterTheAudioBeforeItWasPlayed(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()

@@ -36,8 +36,8 @@ type RealtimeOptions struct {
 	// Hears returns the words of the person's nth utterance that voice detection finds in the audio.
 	// If Hears is nil, the server only counts the audio.
 	Hears func(n int) string
-	// If Echo is true, the server sends each received frame back after the first response,
-	// immediately. All these frames belong to one item, which never ends. Echo is for benchmarks.
+	// If Echo is true, the server immediately sends each received frame back, beginning after the
+	// first response. All these frames belong to one item, which never ends. Echo is for benchmarks.
 	Echo bool
 	// Chunk is the number of audio bytes in a delta event; 0 means 4000. Pace is the pause between two
 	// delta events.
@@ -85,8 +85,8 @@ func UnstartedRealtime(opts RealtimeOptions) *RealtimeServer {
 	return &RealtimeServer{opts: opts}
 }
 
-// QuotedRealtime returns the sentence that the instructions ask the model to speak word for word,
-// or other if there is none.
+// QuotedRealtime returns the sentence that the instructions ask the model to speak word for word.
+// If there is none, it returns the parameter other.
 func QuotedRealtime(instructions, other string) string {
 	var text string
 	if i := strings.Index(instructions, `: "`); i >= 0 && json.Unmarshal([]byte(instructions[i+2:]), &text) == nil {
@@ -146,7 +146,7 @@ func (s *RealtimeServer) Speak(text string) {
 	c.stopSpeech(text)
 }
 
-// Interrupt makes the person start to speak, without an end.
+// Interrupt makes the person start to speak. The utterance does not end.
 func (s *RealtimeServer) Interrupt() {
 	s.mu.Lock()
 	c := s.conns[len(s.conns)-1]
