@@ -71,8 +71,8 @@ func changesBetween(before, after *map[string]any) (changes []settingChange) {
 	return changes
 }
 
-// settingLines returns the lines of a text setting, or of the JSON of any other setting. For null
-// it returns nil.
+// settingLines returns a setting as lines. A setting that is not a text is written as JSON. For
+// null it returns nil.
 func settingLines(value any) []string {
 	switch text, isText := value.(string); {
 	case value == nil:

@@ -57,7 +57,7 @@ func listAgents(v *visit) (view, error) {
 // agentSettings contains the settings of an agent by name, as the API returns them.
 type agentSettings map[string]json.RawMessage
 
-// fixedFields are the fields of an agent that the form of its settings does not contain.
+// fixedFields are the fields of an agent that the settings in the form must not contain.
 var fixedFields = []string{"id", "name", "created_at", "updated_at", "retiring_models"}
 
 // editable returns the settings that the form shows.

@@ -46,7 +46,8 @@ func showAudit(v *visit) (view, error) {
 	return result, err
 }
 
-// ObjectPath returns the address of the page of an object in the audit log, or "" if it has none.
+// ObjectPath returns the address of the page about the object of an audit log entry, or "" if the
+// object has no page.
 func (p *pageData) ObjectPath(entry openapi.AuditEntry) string {
 	pages := map[string][]any{
 		"call": {"calls"}, "transcript": {"calls"}, "recording": {"calls"}, "call_request": {"call-requests"},

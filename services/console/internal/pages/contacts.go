@@ -49,8 +49,8 @@ func (v *visit) contactQuery() url.Values {
 	return query
 }
 
-// isNumber reports whether a text has the form of a phone number: it consists of digits, at least
-// seven, and separators.
+// isNumber reports whether a text looks like a phone number: it consists of separators and at least
+// seven digits.
 func isNumber(text string) bool {
 	const separators = "+ ()-./"
 	digits := strings.Map(func(r rune) rune {

@@ -22,9 +22,8 @@ const (
 )
 
 // cookies has the names of the cookies. The prefix __Host- makes browsers refuse a cookie that
-// another host set, or that is not Secure. Browsers also refuse the prefix on plain HTTP, so it is
-// not used there. The name then contains the port, because browsers send the cookies of a host to
-// all of its ports.
+// another host set, or that is not Secure. On plain HTTP, browsers refuse the prefix, so the names
+// contain the port instead: browsers send the cookies of a host to all of its ports.
 type cookies struct {
 	secure                              bool
 	session, attempt, reason, passedURL string
@@ -83,8 +82,8 @@ func markOf(token string) string {
 	return hex.EncodeToString(hash[:8])
 }
 
-// localPath returns an address of this console from a request, or "/" if the text names another
-// site. Browsers read a backslash as a slash, and remove tabs and line breaks.
+// localPath returns the address in a request if it belongs to this console, or "/" if it names
+// another site. Browsers read a backslash as a slash, and remove tabs and line breaks.
 func localPath(text string) string {
 	address, err := url.Parse(text)
 	if err != nil || address.IsAbs() || address.Host != "" || !strings.HasPrefix(text, "/") ||

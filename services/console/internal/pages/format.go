@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// textOf returns a value of the API as text. A nil pointer is "".
+// textOf returns a value of the API as text. For a nil pointer it returns "".
 func textOf(value any) string {
 	switch v := value.(type) {
 	case nil:

@@ -23,7 +23,7 @@ func (s *Server) hourRoutes() []route {
 	}
 }
 
-// minutesOfDay is the time 24:00.
+// minutesOfDay is the number of minutes in a day.
 const minutesOfDay = 24 * 60
 
 // weekdays are the names of the days in a calling policy, Monday first.
@@ -72,7 +72,7 @@ func (p callingPolicy) complete() callingPolicy {
 	return p
 }
 
-// open returns the open hours of the policy's own window on a weekday.
+// This method returns the open hours of the policy's own window on a weekday.
 func (p callingPolicy) open(day string) []span {
 	start, startOK := minuteOf(p.Window.Start)
 	end, endOK := minuteOf(p.Window.End)
@@ -138,8 +138,8 @@ type holiday struct {
 	Dates     []string       `json:"dates"`
 }
 
-// is reports whether the holiday falls on the given day or is observed on it. The time of day must
-// be 00:00 in UTC.
+// This method reports whether the holiday falls on the given day or is observed on it. The time of
+// day must be 00:00 in UTC.
 func (h holiday) is(day time.Time) bool {
 	if slices.Contains(h.Dates, day.Format(time.DateOnly)) {
 		return true
@@ -153,7 +153,8 @@ func (h holiday) is(day time.Time) bool {
 	return false
 }
 
-// in returns the day of the holiday in a year. ok is false if the holiday is a list of days.
+// This method returns the day of the holiday in a year. ok is false if the holiday is a list of
+// days.
 func (h holiday) in(year int) (day time.Time, ok bool) {
 	date := func(month, day int) time.Time { return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC) }
 	switch {
@@ -197,8 +198,8 @@ type packRule struct {
 	Citation     string              `json:"citation"`
 }
 
-// on returns the hours of a day that the rule opens, and the name of the holiday on that day, if
-// any. Dates in ISO form can be compared as texts.
+// This method returns the hours that the rule opens on a day, and the name of the holiday on that
+// day, if any. Dates in ISO form can be compared as texts.
 func (r packRule) on(day time.Time) (open []span, name string) {
 	date := day.Format(time.DateOnly)
 	switch {
@@ -294,8 +295,8 @@ func hoursFormOf(p callingPolicy) hoursForm {
 	return form
 }
 
-// readPolicy reads the stored policy of the workspace. was is its JSON without white space, and
-// version the ETag of the workspace.
+// readPolicy reads the stored policy of the workspace. It also returns the JSON of the policy
+// without white space (was), and the ETag of the workspace (version).
 func (v *visit) readPolicy() (stored callingPolicy, was, version string, err error) {
 	workspace, version, err := gateway.GetTagged[struct {
 		Policy json.RawMessage `json:"calling_policy"`
@@ -480,5 +481,5 @@ func (f hoursForm) policy() callingPolicy {
 // IsFixed reports whether the window is in a fixed time zone.
 func (d hoursData) IsFixed() bool { return d.Policy.Timezone != recipientZone }
 
-// CalendarDay returns a date, which belongs to no time zone.
+// CalendarDay returns a date that belongs to no time zone as text.
 func (p *pageData) CalendarDay(day time.Time) string { return p.date(day) }

@@ -102,5 +102,6 @@ func revokeKey(v *visit) (view, error) {
 	return view{redirect: keys, done: "key_revoked"}, err
 }
 
-// Recent reports whether the last sign-in is recent enough for actions that need a recent one.
+// Recent reports whether the last sign-in is recent enough for actions that require a recent
+// sign-in.
 func (p *pageData) Recent() bool { return time.Now().Before(p.Me.Session.RecentUntil.Time) }

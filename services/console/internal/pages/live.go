@@ -77,7 +77,7 @@ func (v *visit) readLive(calls *[]openapi.CallListItem, more *bool, limit string
 }
 
 // OptOutPath returns the address of the form that opts out the person of a call. The form already
-// contains the number and a reason. It is "" if the number is withheld.
+// contains the number and a reason. If the number is withheld, OptOutPath returns "".
 func (p *pageData) OptOutPath(call openapi.CallListItem) string {
 	number := call.To
 	if string(call.Direction) == "inbound" {
@@ -120,11 +120,12 @@ const (
 	// The script sets namesHeader if the page does not show all these calls yet. The response must
 	// then contain the names of the agents.
 	namesHeader = "RF-Names"
-	// mostChanged limits the calls of one request.
+	// mostChanged is the maximum number of calls that callsHeader can list.
 	mostChanged = 10
 )
 
-// changedCalls returns the calls that a script reads, or nil if the whole page was requested.
+// changedCalls returns the ids of the calls that a script requests, or nil if the request is for
+// the whole page.
 func (v *visit) changedCalls() (ids []uuid.UUID) {
 	if !v.Background || v.r.Pattern != livePattern {
 		return nil

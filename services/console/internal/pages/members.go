@@ -33,8 +33,8 @@ type member struct {
 	FromGroups bool   `json:"from_groups"`
 }
 
-// sentInvitation is an invitation to the workspace. Token and URL are in the response that creates
-// the invitation only.
+// sentInvitation is an invitation to the workspace. Token and URL are set only in the response to
+// the request that creates the invitation.
 type sentInvitation struct {
 	ID         uuid.UUID          `json:"id"`
 	Role       string             `json:"role"`

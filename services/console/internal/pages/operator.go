@@ -26,8 +26,8 @@ func (s *Server) operatorRoutes() []route {
 
 var errForbidden = &gateway.Error{Status: http.StatusForbidden, Code: "forbidden"}
 
-// fault is a refusal of a form that the person can correct. Field is the name of the field in the
-// API, or empty.
+// fault describes why a form was refused, so that the person can correct it. Field is the API's
+// name of the wrong field, or empty.
 type fault struct {
 	Status         int
 	Field, Message string
@@ -36,8 +36,8 @@ type fault struct {
 // fieldName matches the name of a field at the start of a message.
 var fieldName = regexp.MustCompile(`^[a-z0-9_]+(\.[a-z0-9_]+)*`)
 
-// faultOf returns the refusal of a form, or nil if err is nil or another error. The message of a
-// validation error begins with the name of the field.
+// faultOf converts an error to the fault of a form. It returns nil if err is nil, or if the gateway
+// did not refuse the form. The message of a validation error begins with the name of the field.
 func faultOf(err error) *fault {
 	refused := gateway.AsError(err)
 	if refused == nil || refused.Field == "Ringfence-Reason" ||
@@ -64,7 +64,7 @@ func (f *fault) At(field string) string {
 	return f.Message
 }
 
-// Elsewhere returns the message if the refusal is about none of the fields.
+// Elsewhere returns the message if the refusal is not about one of the fields.
 func (f *fault) Elsewhere(fields ...string) string {
 	if f == nil || slices.ContainsFunc(fields, f.IsAbout) {
 		return ""

@@ -36,7 +36,8 @@ const (
 	maxUpload = 64 << 20
 	// importPart is the size of a part. It is the largest body that the gateway accepts.
 	importPart = 256 << 10
-	// The limits for receiving one part from the browser, and for the response.
+	// partTimeout limits the time for receiving one part from the browser. responseTimeout limits the
+	// time until the response is sent.
 	partTimeout     = 30 * time.Second
 	responseTimeout = 75 * time.Second
 )

@@ -127,7 +127,8 @@ func (p *pageData) Path(parts ...any) string {
 // the page with the form.
 func (p *pageData) URL() string { return p.visit.returnPath() }
 
-// With returns the address of this page with one parameter changed. An empty value removes it.
+// With returns the address of this page with one parameter changed. An empty value removes the
+// parameter.
 func (p *pageData) With(name string, value any) string {
 	query := p.visit.r.URL.Query()
 	query.Del("done")

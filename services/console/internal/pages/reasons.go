@@ -14,9 +14,9 @@ import (
 // maxReason is the maximum length of a reason in characters.
 const maxReason = 500
 
-// giveReason sends the reason of the form with the following requests to the gateway, which stores
-// it in the audit log. It returns false if the form has no reason, or one that is too long. If the
-// reason is optional, the result is not used.
+// giveReason adds the reason in the form to the following requests to the gateway, which stores it
+// in the audit log. It returns false if the form has no reason, or one that is too long. Callers
+// ignore the result if the reason is optional.
 func (v *visit) giveReason() bool {
 	reason := strings.Join(strings.FieldsFunc(v.form("reason"), func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r)

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/console/internal/gateway"
 )
 
-// Every form that ends, stops or deletes something needs a reason. The audit log of the gateway
-// stores the reason of the header.
+// Every form that ends, stops or deletes something needs a reason. The console sends the reason in
+// a header, and the gateway stores it in the audit log.
 func TestForms_ReasonReachesTheGateway(t *testing.T) {
 	t.Parallel()
 	const base, call = "/w/" + workspaceID, "/v1/calls/" + agentID

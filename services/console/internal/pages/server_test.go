@@ -296,8 +296,8 @@ func TestSignIn_StoresTheTokenInASafeCookie(t *testing.T) {
 	}
 }
 
-// An attacker can have placed a session cookie in the browser. The sign-in sends the old token, so
-// that the gateway ends that session, and replaces the cookie.
+// An attacker can have placed a session cookie in the browser. The sign-in replaces this cookie. It
+// also sends the old token, so that the gateway ends the old session.
 func TestSignIn_ReplacesAnEarlierSession(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)

@@ -55,8 +55,8 @@ func TestOIDC_OnlyTheBrowserThatStartedTheSignInCanFinishIt(t *testing.T) {
 		t.Errorf("body of finish = %s", got)
 	}
 
-	// An attacker can send the callback address to another browser. This browser does not have the
-	// cookie of the sign-in.
+	// An attacker can send the callback address to another browser. That other browser does not have
+	// the cookie of the sign-in.
 	s.set("POST /console/v1/sign-in/oidc/finish", refusal{status: 401, code: "sign_in_expired"})
 	refused := s.do(s.request("GET", "/sign-in/oidc?state=s&code=c", nil))
 	wantHeader(t, refused, "Location", "/sign-in?error=sign_in_expired")
@@ -136,7 +136,7 @@ func TestReason_EndsWithTheSession(t *testing.T) {
 	}
 }
 
-// A handler that writes its response itself must not lose the token that replaces the old one.
+// The browser must receive the new session token before the console sends a file.
 func TestToken_IsReplacedBeforeAFileIsSent(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)

@@ -295,7 +295,7 @@ func (entry *storyEntry) decide(e openapi.TimelineEntry) {
 		entry.Icon = "shield-x"
 	}
 	if text, err := json.Marshal(e.Details["gates"]); err == nil {
-		// gates of an unknown form are shown only in the details
+		// if the JSON of the gates is unknown, the page shows it only in the details
 		_ = json.Unmarshal(text, &entry.Gates)
 	}
 	for _, gate := range entry.Gates {
