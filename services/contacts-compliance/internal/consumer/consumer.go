@@ -34,7 +34,7 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// onWorkspace makes the calling policy in the event the current policy of the workspace. It does
+// onWorkspace stores the calling policy of an event as the current policy of the workspace. It does
 // nothing if this policy or a newer one is already current. If this build cannot read the policy,
 // the Kafka record is parked in the dead-letter queue, and the previous policy stays current.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {

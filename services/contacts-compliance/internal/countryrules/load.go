@@ -37,8 +37,8 @@ type row struct {
 	Citation     string                    `json:"citation"`
 }
 
-// Load reads every .json file of a folder. The error lists all faults. Each fault has the file, the
-// place in the file and the valid values.
+// Load reads every .json file of a folder. The error lists all faults. Each fault names the file,
+// the place in the file and the valid values.
 func Load(files fs.FS) (Library, error) {
 	l := Library{packs: map[string]Pack{}}
 	names, err := fs.Glob(files, "*.json")
@@ -134,7 +134,7 @@ func (f file) pack(name string) (Pack, []error) {
 	return p, faults
 }
 
-// alwaysInForce reports whether at least one rule without a region is in force on every day. It
+// alwaysInForce reports whether, on every day, at least one rule without a region is in force. It
 // considers only rules that have a purpose in common with r.
 func (p Pack) alwaysInForce(r Rule) bool {
 	day := window.Date{}

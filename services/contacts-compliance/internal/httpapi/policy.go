@@ -53,8 +53,8 @@ type localView struct {
 const maxAhead = 366 * 24 * time.Hour
 
 // previewContact handles GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=. It returns the
-// result that the dial-time check would have at that time, by default now. It stores no decision,
-// and does not check the workspace's permitted destinations.
+// result that the dial-time check would have at the given time, or now if no time is given. It
+// stores no decision, and does not check the workspace's permitted destinations.
 func (a *API) previewContact(w http.ResponseWriter, r *http.Request) error {
 	caller, number, err := operatorNumber(r)
 	if err != nil {

@@ -26,8 +26,8 @@ const (
 	// or has left unfinished.
 	pollInterval = 2 * time.Second
 	readBatch    = 10_000
-	// applyBatch is the number of contacts that one transaction locks. It is so small that the
-	// locks end long before the timeout of a dial-time check.
+	// applyBatch is the number of contacts that one transaction locks. It is small, so that the locks
+	// end long before the timeout of a dial-time check.
 	applyBatch = 2_000
 	maxBadRows = 1_000
 	// renewInterval is much shorter than the lifetime of a claim.

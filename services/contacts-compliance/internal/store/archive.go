@@ -203,8 +203,8 @@ func (w *verifier) rows(ctx context.Context, tx pgx.Tx) error {
 	return rows.Err()
 }
 
-// chainsWithoutRows verifies the chains that have no rows. Such a chain is known from its stored
-// head, its stored start, or a line in the head log.
+// chainsWithoutRows verifies the chains that have no rows, but have a stored head, a stored start,
+// or a line in the head log.
 func (w *verifier) chainsWithoutRows() {
 	left := map[uuid.UUID]bool{}
 	for _, of := range []map[uuid.UUID]*consentchain.SignedLink{w.heads, w.starts} {

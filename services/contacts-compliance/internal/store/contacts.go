@@ -235,9 +235,9 @@ SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS p
 	sameExternalID = ` AND external_id = @external_id`
 )
 
-// A search by name first reads the recentNamed newest contacts with a name. If the name is common,
-// these contacts fill the page. Otherwise listNamed searches the index of names, which returns few
-// contacts for a rare name.
+// A search by name first reads the newest contacts with a name, at most recentNamed of them. If the
+// name is common, these contacts fill the page. Otherwise listNamed searches the index of names,
+// which returns few contacts for a rare name.
 const recentNamed = 2000
 
 const listRecentNamed = `
@@ -247,9 +247,10 @@ SELECT ` + contactColumns + ` FROM (
     ORDER BY uuid_send(id) DESC LIMIT @recent
 ) AS recent WHERE workspace_id = @workspace_id` + inStates + nameContains + newestFirst
 
-// listNamed finds names through the index on name_grams, which contains hashes of all pieces of one
-// to three characters. The index ignores the order of the pieces, so the statement also compares
-// each name that it finds. OFFSET 0 prevents the planner from reading the whole table.
+// listNamed finds names through the index on name_grams. This column contains the hashes of all
+// pieces of a name that have one to three characters. The index ignores the order of the pieces, so
+// the statement also compares each name that it finds. OFFSET 0 prevents the planner from reading
+// the whole table.
 const listNamed = `
 WITH hit AS MATERIALIZED (
     SELECT id FROM (
@@ -290,8 +291,8 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	return found, nil
 }
 
-// byNameOnly reports whether the index of names must be used, because no other filter selects few
-// contacts.
+// byNameOnly reports whether the name is the only filter that can select few contacts. The index of
+// names must then be used.
 func (f Filter) byNameOnly() bool {
 	return f.Name != "" && f.Number == "" && f.Email == nil && f.ExternalID == nil
 }

@@ -167,8 +167,8 @@ WITH found AS (
     RETURNING id
 )`
 
-// findContact does not write to the contact, because most requests have no variables. It can miss a
-// concurrent erasure. In that case ApplyStep or ClearErasedPreChecks clears the stored variables
+// findContact is for a request without variables, so it does not write to the contact. It can miss
+// a concurrent erasure. In that case ApplyStep or ClearErasedPreChecks clears the stored variables
 // later.
 const findContact = `
 WITH found AS (

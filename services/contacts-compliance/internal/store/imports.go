@@ -186,8 +186,8 @@ WHERE id = (
 )
 RETURNING ` + importColumns
 
-// ClaimImport claims the oldest import that no process works on. ok is false if there is none. An
-// expired claim is taken over.
+// ClaimImport claims the oldest import that has no claim or an expired claim. ok is false if there
+// is none.
 func (s *Store) ClaimImport(ctx context.Context) (claimed Import, ok bool, err error) {
 	claimed, err = pg.One[Import](ctx, s.pool, claimImport, pgx.NamedArgs{"claim": uuid.New(), "till": importClaim})
 	if errors.Is(err, pg.ErrNotFound) {

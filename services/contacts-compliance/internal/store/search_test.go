@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// seedSearch inserts contacts. The name with n = 1 belongs to the oldest contact. The states of the
-// contacts alternate.
+// seedSearch inserts one contact for each name. The first name belongs to the oldest contact. The
+// states of the contacts alternate.
 const seedSearch = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, variables, dnd_status, consent_status,
 	updated_at)
