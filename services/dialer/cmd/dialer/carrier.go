@@ -68,8 +68,8 @@ type carrierParts struct {
 	store *store.Store
 }
 
-// readEvents returns a function that reads the events of the carrier. Without an event stream, that
-// function only waits until ctx ends.
+// readEvents returns a function that reads the events of the carrier. Without an event stream, the
+// returned function only waits until ctx ends.
 func (l carrierParts) readEvents(
 	relay *outbox.Relay, lookEvery time.Duration, ended func(),
 ) func(context.Context) error {

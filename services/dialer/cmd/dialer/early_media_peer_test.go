@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// asteriskTrunk is the pjsip.conf of Asterisk, a format string. Asterisk listens at the first
-// address and accepts calls from the second address.
+// asteriskTrunk is a format string for the file pjsip.conf of Asterisk. Asterisk listens at the
+// address in the first argument and accepts calls from the address in the second argument.
 const asteriskTrunk = `[transport-udp]
 type=transport
 protocol=udp

@@ -25,7 +25,7 @@ func TestLive_ModelTalksAndOptsThePersonOut(t *testing.T) {
 			switch {
 			case heard == words:
 				return modeltest.LiveReply{Tool: "opt_out", Args: `{"quote":"Please never call me again."}`}
-			case json.Valid([]byte(heard)): // the model receives the result of the tool as JSON
+			case json.Valid([]byte(heard)): // only the result of a tool is JSON
 				return modeltest.LiveReply{Text: "That is noted. Goodbye.", Tool: "end_call", Args: `{"outcome":"opted_out"}`}
 			}
 			return modeltest.LiveReply{Text: "Good day."}

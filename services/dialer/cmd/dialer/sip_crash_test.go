@@ -22,7 +22,7 @@ func TestSIP_CallEndsOnceIfItsOwnerCrashesAtAnEvent(t *testing.T) {
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// The function at enables the failpoint when a call has the status in the parameter before. If
+	// This function enables the failpoint when a call has the status in the parameter before. If
 	// before is empty, it enables the failpoint immediately.
 	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()

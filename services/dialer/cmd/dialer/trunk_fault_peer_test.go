@@ -28,12 +28,12 @@ import (
 // digest.
 var challengeScenario = scenario(``, `403 Forbidden`)
 
-// The constant again contains a second challenge. Some trunks send it after a wrong digest.
+// This is a second challenge. Some trunks send it after a wrong digest.
 const again = `401 Unauthorized
 WWW-Authenticate: Digest realm="far", nonce="a8d2", algorithm=MD5, qop="auth"`
 
-// The steps in slowly wait 6 s before the next response, because some trunks need this time to
-// check a digest.
+// These steps wait 6 s before the next response, because some trunks need this time to check a
+// digest.
 const slowly = trying + `<pause milliseconds="6000"/>
 `
 

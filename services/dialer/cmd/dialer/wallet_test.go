@@ -35,7 +35,7 @@ func (w *wallet) Hold(
 	return connect.NewResponse(response), nil
 }
 
-// ordersOf returns the requests for holds of a call.
+// ordersOf returns the requests to make a hold for a call.
 func (w *wallet) ordersOf(call string) []*billingv1.HoldRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,7 +19,7 @@ const (
 	RoleAgent  = "agent"
 )
 
-// Turn is what the person or the agent says without a break, in a transcript.
+// Turn is one entry of a transcript: what the person or the agent says without a break.
 type Turn struct {
 	Role string    `json:"role"`
 	Text string    `json:"text"`

@@ -60,7 +60,8 @@ type Circuits struct {
 }
 
 // NewCircuits returns circuit breakers. After the given number of consecutive failures of an
-// address, its circuit breaker opens. The first time, it stays open for openTime.
+// address, its circuit breaker opens. The first time, it stays open for openTime. Each failed test
+// call doubles this time.
 func NewCircuits(failures int, openTime time.Duration) *Circuits {
 	return &Circuits{failures: failures, openTime: openTime, all: map[Address]*circuitbreaker.Breaker{}}
 }
@@ -70,8 +71,8 @@ func NewCircuits(failures int, openTime time.Duration) *Circuits {
 const probePause = 500 * time.Millisecond
 
 // Allow returns how long a call to an agent at the address must wait. 0 means that the call may
-// begin now. The call can be the test of the address, so the caller must call done at the end of
-// the attempt.
+// begin now. This call can be the one that tests whether the address works again, so the caller
+// must call done at the end of the attempt.
 func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	nothing := func() {}
 	if c == nil {

@@ -43,9 +43,9 @@ var (
 	ErrClosed = errors.New("the agent closed its connection")
 )
 
-// NewClient returns a client for WebSocket handshakes. It connects with dial, uses no proxy,
-// follows no redirects, and verifies certificates. If roots is nil, the system's root certificates
-// are used.
+// NewClient returns a client for WebSocket handshakes. It connects with the function dial, uses no
+// proxy, follows no redirects, and verifies certificates. If roots is nil, the system's root
+// certificates are used.
 func NewClient(dial ssrf.Dialing, roots *x509.CertPool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -238,7 +238,7 @@ func (s *Socket) closeInOrder() {
 	}
 }
 
-// ping sends pings. It closes the connection if the agent does not answer one in time. Then the
+// ping sends pings. If the agent does not answer a ping in time, it closes the connection. Then the
 // reader and the writer end too.
 func (s *Socket) ping(interval, timeout time.Duration) {
 	ticker := time.NewTicker(interval)

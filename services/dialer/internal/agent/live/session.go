@@ -31,7 +31,7 @@ const (
 	// The model counts as speaking if the mean magnitude of 20 ms of its audio is at least loudLevel.
 	// The highest possible magnitude is 32,124.
 	loudLevel = 64
-	// maxTries is how often the same sentence is requested at most.
+	// maxTries is the maximum number of requests for the same sentence.
 	maxTries     = 2
 	maxToolCalls = 100
 	// maxText is the maximum size of the arguments of a tool call, and of a transcript, in bytes.
@@ -428,7 +428,7 @@ func (s *session) onError(e serverEvent) error {
 }
 
 func (s *session) send(event any) {
-	if message, err := json.Marshal(event); err == nil { // cannot fail: strings, numbers and valid JSON
+	if message, err := json.Marshal(event); err == nil { // cannot fail: an event has only strings, numbers and valid JSON
 		s.sock.Send(message)
 	}
 }

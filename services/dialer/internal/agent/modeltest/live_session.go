@@ -21,8 +21,8 @@ const (
 	letterBytes = 2 * frameBytes
 	// thinkBytes is the length of the silence before the model speaks. It is 1 s.
 	thinkBytes = 50 * frameBytes
-	// liveLoudFrames loud frames (60 ms) start the person's utterance. liveQuietFrames quiet frames
-	// (500 ms) end it.
+	// The person's utterance starts after liveLoudFrames loud frames (60 ms). It ends after
+	// liveQuietFrames quiet frames (500 ms).
 	liveLoudFrames, liveQuietFrames = 3, 25
 	// maxContent is the maximum length of the text in an append event, in characters. The real server
 	// accepts 500 tokens.
@@ -274,7 +274,7 @@ func (s *session) listen(audio []byte) {
 	for _, b := range audio {
 		peak = max(peak, ^b&0x7f)
 	}
-	if peak < 0x48 { // the sample value of 0x48 is 3,004; the maximum is 32,124
+	if peak < 0x48 { // 0x48 is the code of the sample value 3,004; the maximum is 32,124
 		s.loud, s.quiet = 0, s.quiet+1
 	} else {
 		s.loud, s.quiet = s.loud+1, 0

@@ -1,7 +1,7 @@
 package modeltest
 
-// The voice detection uses the largest sample of each frame. loudFrames loud frames (60 ms) start
-// an utterance, and 500 ms of quiet frames end it.
+// The voice detection uses the largest sample of each frame. An utterance starts after loudFrames
+// loud frames (60 ms) and ends after 500 ms of quiet frames.
 const (
 	loudFrames  = 3
 	quietFrames = 25
@@ -14,7 +14,7 @@ func (c *conn) listen(audio []byte) {
 	}
 	c.mu.Lock()
 	c.clock += len(audio) / 8
-	if peak >= 0x48 { // the sample value of 0x48 is 3,004; the maximum is 32,124
+	if peak >= 0x48 { // 0x48 is the code of the sample value 3,004; the maximum is 32,124
 		c.loud, c.quiet = c.loud+1, 0
 	} else {
 		c.quiet++
