@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/consentlog"
 	"ringfence.dev/services/contacts-compliance/internal/consumer"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
-	"ringfence.dev/services/contacts-compliance/internal/erasure"
+	"ringfence.dev/services/contacts-compliance/internal/erasurereports"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
 	"ringfence.dev/services/contacts-compliance/internal/imports"
 	"ringfence.dev/services/contacts-compliance/internal/retention"
@@ -80,7 +80,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	return []service.Part{
 		rt.Consumer(records),
-		{Name: "erasure republication", Run: erasure.NewRepublishJob(st, relay.Wake, metrics).Run},
+		{Name: "erasure republication", Run: erasurereports.NewRepublishJob(st, relay.Wake, metrics).Run},
 		{Name: "retention", Run: retention.New(st, archived, cfg.Retention).Run},
 		{Name: "importer", Run: importer.Run},
 		{Name: "consent head log", Run: consentlog.NewHeadLog(archived, chains, cfg.HeadLog, metrics).Run},

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
-	"ringfence.dev/services/contacts-compliance/internal/erasure"
+	"ringfence.dev/services/contacts-compliance/internal/erasurereports"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -58,5 +58,5 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 }
 
 func (c *Consumer) onErasureReport(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
-	return erasure.ApplyReport(ctx, c.store, tx, rec)
+	return erasurereports.ApplyReport(ctx, c.store, tx, rec)
 }

@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/contacts-compliance/internal/consumer"
-	"ringfence.dev/services/contacts-compliance/internal/erasure"
+	"ringfence.dev/services/contacts-compliance/internal/erasurereports"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -277,7 +277,7 @@ func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 		r.checkResponse(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
 	}
 	woken := 0
-	worker := erasure.NewRepublishJob(store.New(r.pool, chains(t)), func() { woken++ }, prometheus.NewRegistry())
+	worker := erasurereports.NewRepublishJob(store.New(r.pool, chains(t)), func() { woken++ }, prometheus.NewRegistry())
 	for range 2 {
 		if err := worker.RunOnce(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)

@@ -33,7 +33,7 @@ type costSide struct {
 //   - few: A thousand requests are scheduled.
 //   - spread: A hundred workspaces have a million requests together.
 //   - own: One workspace has a million requests. The claimed request belongs to it.
-//   - other: One workspace has a million requests. The claimed request belongs to another workspace.
+//   - other: One workspace has a million requests. The claimed request belongs to another.
 //
 // `make bench ARGS='-only claims'` runs the benchmark on a Postgres with durable commits.
 func BenchmarkClaim(b *testing.B) {

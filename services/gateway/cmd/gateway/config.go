@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"ringfence.dev/libs/app"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/people"
 	"ringfence.dev/services/gateway/internal/proxy"
+	"ringfence.dev/services/gateway/internal/secrets"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
@@ -41,7 +41,7 @@ func (c Config) owners() map[string]string {
 // minToken is the minimum length of an operator token in bytes. Shorter tokens could be guessed.
 const minToken = 16
 
-func (c Config) operators(pepper apikeys.Pepper) ([]store.Operator, error) {
+func (c Config) operators(pepper secrets.Pepper) ([]store.Operator, error) {
 	var operators []store.Operator
 	var errs []error
 	for i, entry := range c.OperatorTokens {

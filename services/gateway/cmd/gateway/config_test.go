@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"ringfence.dev/libs/service"
-	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/secrets"
 )
 
 func TestOperators_ParsesTheList(t *testing.T) {
 	t.Parallel()
-	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
+	pepper, err := secrets.NewPepper("pepper-of-the-test-0001")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestOperators_ParsesTheList(t *testing.T) {
 // If a duplicate name were accepted, the second token would silently replace the first one.
 func TestOperators_RefusesADuplicateName(t *testing.T) {
 	t.Parallel()
-	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
+	pepper, err := secrets.NewPepper("pepper-of-the-test-0001")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestCheck_ReportsAFaultyCertificateWithOtherFaults(t *testing.T) {
 // The audit log could not distinguish an operator with such a name from a person.
 func TestOperators_RefusesANameWithThePrefixOfPeople(t *testing.T) {
 	t.Parallel()
-	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
+	pepper, err := secrets.NewPepper("pepper-of-the-test-0001")
 	if err != nil {
 		t.Fatal(err)
 	}

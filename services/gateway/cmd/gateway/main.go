@@ -12,10 +12,10 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/httpapi"
 	"ringfence.dev/services/gateway/internal/proxy"
+	"ringfence.dev/services/gateway/internal/secrets"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
@@ -91,7 +91,7 @@ func isLoopback(address string) bool {
 
 // parsedConfig contains the parsed form of settings that are text in Config.
 type parsedConfig struct {
-	pepper    apikeys.Pepper
+	pepper    secrets.Pepper
 	operators []store.Operator
 	proxies   auth.Proxies
 	ready     *httpapi.Readiness
@@ -103,7 +103,7 @@ type parsedConfig struct {
 // parse returns the parsed settings. If several settings are invalid, the error joins all errors.
 func (c Config) parse() (p parsedConfig, err error) {
 	var errs [6]error
-	p.pepper, errs[0] = apikeys.NewPepper(c.APIKeyPepper)
+	p.pepper, errs[0] = secrets.NewPepper(c.APIKeyPepper)
 	p.operators, errs[1] = c.operators(p.pepper)
 	p.proxies, errs[2] = auth.ParseProxies(c.TrustedProxies)
 	p.ready, errs[3] = httpapi.NewReadiness(c.ReadyURLs)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/secrets"
 )
 
 const (
@@ -34,9 +34,9 @@ const (
 // Unknown hashes have a separate cache, so that requests with invented keys do not remove a known
 // key from the cache.
 type keyIDs struct {
-	find    func(context.Context, apikeys.Hash) (uuid.UUID, error)
-	known   *lru.Cache[apikeys.Hash, uuid.UUID]
-	unknown *lru.Cache[apikeys.Hash, struct{}]
+	find    func(context.Context, secrets.Hash) (uuid.UUID, error)
+	known   *lru.Cache[secrets.Hash, uuid.UUID]
+	unknown *lru.Cache[secrets.Hash, struct{}]
 	flights singleflight.Group
 	slots   chan struct{}
 	// limitedSlot has one slot: look-ups from addresses above their limit run one at a time.
@@ -44,9 +44,9 @@ type keyIDs struct {
 }
 
 // newKeyIDs returns keyIDs with empty caches. readID returns pg.ErrNotFound for an unknown key.
-func newKeyIDs(readID func(context.Context, apikeys.Hash) (uuid.UUID, error)) *keyIDs {
+func newKeyIDs(readID func(context.Context, secrets.Hash) (uuid.UUID, error)) *keyIDs {
 	return &keyIDs{
-		find: readID, known: newCache[apikeys.Hash, uuid.UUID](), unknown: newCache[apikeys.Hash, struct{}](),
+		find: readID, known: newCache[secrets.Hash, uuid.UUID](), unknown: newCache[secrets.Hash, struct{}](),
 		slots: make(chan struct{}, maxUnknownLookups), limitedSlot: make(chan struct{}, 1),
 	}
 }
@@ -60,21 +60,21 @@ func newCache[K comparable, V any]() *lru.Cache[K, V] {
 }
 
 // findID returns the id of a key, or pg.ErrNotFound. Other errors are not cached.
-func (k *keyIDs) findID(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+func (k *keyIDs) findID(ctx context.Context, hash secrets.Hash) (uuid.UUID, error) {
 	return k.lookUp(ctx, hash, k.slots, lookupTimeout)
 }
 
 // findIDLimited is like findID, but for a request from an address above its limit. Only one such
 // request looks up a key at a time, and other such requests wait for at most limitedTimeout. It
 // does not use the slots of other addresses.
-func (k *keyIDs) findIDLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+func (k *keyIDs) findIDLimited(ctx context.Context, hash secrets.Hash) (uuid.UUID, error) {
 	return k.lookUp(ctx, hash, k.limitedSlot, limitedTimeout)
 }
 
-func (k *keyIDs) isKnown(hash apikeys.Hash) bool { return k.known.Contains(hash) }
+func (k *keyIDs) isKnown(hash secrets.Hash) bool { return k.known.Contains(hash) }
 
 // revoke moves a key that is no longer valid from the known keys to the unknown keys.
-func (k *keyIDs) revoke(hash apikeys.Hash) {
+func (k *keyIDs) revoke(hash secrets.Hash) {
 	k.known.Remove(hash)
 	k.unknown.Add(hash, struct{}{})
 }
@@ -82,7 +82,7 @@ func (k *keyIDs) revoke(hash apikeys.Hash) {
 // lookUp returns the cached id. If the id is not cached, lookUp waits for a free slot and reads the
 // id from the database. Concurrent look-ups of one key share one query.
 func (k *keyIDs) lookUp(
-	ctx context.Context, hash apikeys.Hash, slots chan struct{}, timeout time.Duration,
+	ctx context.Context, hash secrets.Hash, slots chan struct{}, timeout time.Duration,
 ) (uuid.UUID, error) {
 	if id, ok := k.known.Get(hash); ok {
 		return id, nil
@@ -112,7 +112,7 @@ func (k *keyIDs) lookUp(
 	}
 }
 
-func (k *keyIDs) query(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+func (k *keyIDs) query(ctx context.Context, hash secrets.Hash) (uuid.UUID, error) {
 	id, err := k.find(ctx, hash)
 	switch {
 	case err == nil:

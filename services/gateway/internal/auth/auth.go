@@ -14,8 +14,8 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/ratelimit"
+	"ringfence.dev/services/gateway/internal/secrets"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
@@ -24,23 +24,23 @@ type Authenticator struct {
 	store    *store.Store
 	keys     *keyIDs
 	sessions *keyIDs
-	limiter  *limiter
+	limiter  *ratelimit.Limiter
 	misses   *unknownKeyAddresses
-	pepper   apikeys.Pepper
+	pepper   secrets.Pepper
 	proxies  Proxies
 }
 
 // New returns an authenticator that reads keys and operators from the store and counts requests in
 // the store.
-func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator {
+func New(st *store.Store, pepper secrets.Pepper, proxies Proxies) *Authenticator {
 	return &Authenticator{
 		store: st,
-		keys: newKeyIDs(func(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+		keys: newKeyIDs(func(ctx context.Context, hash secrets.Hash) (uuid.UUID, error) {
 			holder, err := st.PrincipalOf(ctx, hash)
 			return holder.KeyID, err
 		}),
 		sessions: newKeyIDs(st.SessionID),
-		limiter:  newLimiter(st.CountRequest),
+		limiter:  ratelimit.NewLimiter(st.CountRequest),
 		misses:   newUnknownKeyAddresses(),
 		pepper:   pepper,
 		proxies:  proxies,
@@ -53,8 +53,8 @@ func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator
 // is returned.
 func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimit.Status, error) {
 	ctx := r.Context()
-	secret, ok := apikeys.Bearer(r.Header)
-	if !ok || !apikeys.WellFormed(secret) {
+	secret, ok := secrets.Bearer(r.Header)
+	if !ok || !secrets.IsAPIKey(secret) {
 		return d.rejectKey(d.LimitAnonymous(r))
 	}
 	hash, address := d.pepper.Hash(secret), addressKey+d.proxies.Client(r)
@@ -94,7 +94,7 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 // Holder returns the current holder of the request's API key. It does not count the request against
 // the rate limit. It returns pg.ErrNotFound if the key is revoked.
 func (d *Authenticator) Holder(ctx context.Context, r *http.Request) (store.Principal, error) {
-	secret, ok := apikeys.Bearer(r.Header)
+	secret, ok := secrets.Bearer(r.Header)
 	if !ok {
 		return store.Principal{}, pg.ErrNotFound
 	}
@@ -106,18 +106,18 @@ func (d *Authenticator) Holder(ctx context.Context, r *http.Request) (store.Prin
 // allowKey counts a request of an API key and returns the current holder of the key from the
 // database, so a change or revocation applies to the next request on every replica. It returns
 // pg.ErrNotFound if the key is revoked, and 429 above the limit.
-func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID uuid.UUID) (store.Principal, ratelimit.Status, error) {
+func (d *Authenticator) allowKey(ctx context.Context, hash secrets.Hash, keyID uuid.UUID) (store.Principal, ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	counter := "key " + keyID.String()
 	// After a refusal, the request is not counted until Retry-After has passed. The holder is read
 	// anyway, because the limit could have been raised or the key revoked.
-	if d.limiter.isRefused(counter) {
+	if d.limiter.IsRefused(counter) {
 		holder, err := d.store.PrincipalOf(ctx, hash)
 		if err != nil {
 			return holder, ratelimit.Anonymous.Unknown(), err
 		}
-		if status, refused := d.limiter.stillRefused(counter, holder.Policy()); refused {
+		if status, refused := d.limiter.Refusal(counter, holder.Policy()); refused {
 			return holder, status, status.Refusal()
 		}
 	}
@@ -127,7 +127,7 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 		return holder, status, err
 	}
 	if !status.Allowed {
-		d.limiter.refuse(counter, refusal{holder.Policy(), started.Add(status.RetryAfter)})
+		d.limiter.Refuse(counter, holder.Policy(), started.Add(status.RetryAfter))
 		return holder, status, status.Refusal()
 	}
 	return holder, status, nil
@@ -157,7 +157,7 @@ func (d *Authenticator) LimitAnonymous(r *http.Request) (ratelimit.Status, error
 func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	status, err := d.limiter.countRequest(ctx, key, policy)
+	status, err := d.limiter.Count(ctx, key, policy)
 	if err != nil {
 		return status, err
 	}
@@ -199,7 +199,7 @@ func (d *Authenticator) Operator(r *http.Request) (string, error) {
 
 // operatorOf compares the token with the hash of every operator's token, in constant time.
 func (d *Authenticator) operatorOf(r *http.Request, operators []store.Operator) (name string, ok bool) {
-	token, sent := apikeys.Bearer(r.Header)
+	token, sent := secrets.Bearer(r.Header)
 	hash := d.pepper.Hash(token)
 	for _, operator := range operators {
 		if hash.Equal(operator.Hash) {

@@ -14,11 +14,11 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/ratelimit"
+	"ringfence.dev/services/gateway/internal/secrets"
 )
 
-func keyHash(n int) (hash apikeys.Hash) {
+func keyHash(n int) (hash secrets.Hash) {
 	binary.BigEndian.PutUint64(hash[:], uint64(n))
 	return hash
 }
@@ -28,7 +28,7 @@ var errDatabase = errors.New("database unavailable")
 func TestKeyIDs_UnknownKeyIsCached(t *testing.T) {
 	t.Parallel()
 	lookups := 0
-	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, pg.ErrNotFound })
+	keys := newKeyIDs(func(context.Context, secrets.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, pg.ErrNotFound })
 	for range 3 {
 		if _, err := keys.findID(t.Context(), keyHash(1)); !errors.Is(err, pg.ErrNotFound) {
 			t.Errorf("get = %v, want ErrMissing", err)
@@ -42,7 +42,7 @@ func TestKeyIDs_UnknownKeyIsCached(t *testing.T) {
 func TestKeyIDs_LookupErrorIsNotCached(t *testing.T) {
 	t.Parallel()
 	lookups := 0
-	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, errDatabase })
+	keys := newKeyIDs(func(context.Context, secrets.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, errDatabase })
 	for range 3 {
 		if _, err := keys.findID(t.Context(), keyHash(1)); !errors.Is(err, errDatabase) {
 			t.Errorf("get = %v, want %v", err, errDatabase)
@@ -55,7 +55,7 @@ func TestKeyIDs_LookupErrorIsNotCached(t *testing.T) {
 
 func TestKeyIDs_RevokedKeyIsUnknown(t *testing.T) {
 	t.Parallel()
-	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { return uuid.New(), nil })
+	keys := newKeyIDs(func(context.Context, secrets.Hash) (uuid.UUID, error) { return uuid.New(), nil })
 	if _, err := keys.findID(t.Context(), keyHash(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestKeyIDs_ConcurrentRequestsOfOneKeyShareALookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32
 		want := uuid.New()
-		keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) {
+		keys := newKeyIDs(func(context.Context, secrets.Hash) (uuid.UUID, error) {
 			lookups.Add(1)
 			time.Sleep(time.Millisecond)
 			return want, nil
@@ -99,7 +99,7 @@ func TestKeyIDs_ConcurrentRequestsOfOneKeyShareALookup(t *testing.T) {
 func TestKeyIDs_FloodOfUnknownKeysEvictsNoKnownKey(t *testing.T) {
 	t.Parallel()
 	known := keyHash(maxEntries * 2)
-	keys := newKeyIDs(func(_ context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+	keys := newKeyIDs(func(_ context.Context, hash secrets.Hash) (uuid.UUID, error) {
 		if hash == known {
 			return uuid.New(), nil
 		}
@@ -123,7 +123,7 @@ func TestKeyIDs_LimitsConcurrentLookupsOfUnknownKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32
 		known := keyHash(1000)
-		keys := newKeyIDs(func(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+		keys := newKeyIDs(func(ctx context.Context, hash secrets.Hash) (uuid.UUID, error) {
 			if hash == known {
 				return uuid.New(), nil
 			}
@@ -151,7 +151,7 @@ func TestKeyIDs_LimitsConcurrentLookupsOfUnknownKeys(t *testing.T) {
 
 func TestAllow_TimesOutIfTheDatabaseHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		authenticator := &Authenticator{limiter: newLimiter(func(ctx context.Context, _ string,
+		authenticator := &Authenticator{limiter: ratelimit.NewLimiter(func(ctx context.Context, _ string,
 			p ratelimit.Policy) (ratelimit.Status, error) {
 			<-ctx.Done()
 			return p.Unknown(), ctx.Err()
@@ -163,52 +163,6 @@ func TestAllow_TimesOutIfTheDatabaseHangs(t *testing.T) {
 			t.Errorf("turn: time.Since(begun) = %v, want %v", got, lookupTimeout)
 		}
 	})
-}
-
-func TestLimiter_RefusedKeyIsNotCountedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		queries := 0
-		counted := newLimiter(func(_ context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
-			queries++
-			return p.Status(queries != 1, p.Span()), nil
-		})
-		first, _ := counted.countRequest(t.Context(), "k", 60)
-		second, _ := counted.countRequest(t.Context(), "k", 60)
-		if first.Allowed {
-			t.Errorf("first = %+v, want it refused", first)
-		}
-		want := ratelimit.Status{Policy: 60, Reset: time.Second, RetryAfter: time.Second}
-		if second != want {
-			t.Errorf("second = %+v, want %+v", second, want)
-		}
-		if queries != 1 {
-			t.Errorf("requests that the database counted = %d, want 1", queries)
-		}
-		if other, _ := counted.countRequest(t.Context(), "other", 60); !other.Allowed {
-			t.Errorf("another key = %+v", other)
-		}
-		time.Sleep(time.Second)
-		if third, _ := counted.countRequest(t.Context(), "k", 60); !third.Allowed {
-			t.Error("after Retry-After: third.Allowed = false, want true")
-		} else if queries != 3 {
-			t.Errorf("after Retry-After: queries = %v, want 3", queries)
-		}
-	})
-}
-
-func TestLimiter_ChangedLimitAppliesToTheNextRequest(t *testing.T) {
-	t.Parallel()
-	counted := newLimiter(func(_ context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
-		return p.Status(p > 1, p.Span()), nil
-	})
-	if got, _ := counted.countRequest(t.Context(), "k", 1); got.Allowed {
-		t.Fatal("under a limit of 1: got.Allowed = true, want false")
-	} else if got.RetryAfter != time.Minute {
-		t.Fatalf("under a limit of 1: got.RetryAfter = %v, want %v", got.RetryAfter, time.Minute)
-	}
-	if got, _ := counted.countRequest(t.Context(), "k", 100); !got.Allowed {
-		t.Errorf("status under the raised limit = %+v, want it allowed", got)
-	}
 }
 
 func TestClient_UsesForwardedAddressesOfTrustedProxiesOnly(t *testing.T) {

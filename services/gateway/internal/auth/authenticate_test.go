@@ -14,18 +14,18 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/auth"
+	"ringfence.dev/services/gateway/internal/secrets"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
 const goodToken = "a-token-of-ada-0001"
 
-func newAuthenticator(t *testing.T) (*auth.Authenticator, apikeys.Pepper, *pgxpool.Pool) {
+func newAuthenticator(t *testing.T) (*auth.Authenticator, secrets.Pepper, *pgxpool.Pool) {
 	t.Helper()
 	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations})
 	st := store.New(pool, nil)
-	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
+	pepper, err := secrets.NewPepper("pepper-of-the-test-0001")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +126,13 @@ func TestAuthenticate_ValidKeyIsAcceptedDuringAFlood(t *testing.T) {
 	if _, _, err := authenticator.Authenticate(requestFrom(address, used)); err != nil {
 		t.Fatalf("a good key: %v", err)
 	}
-	invented, _ := apikeys.Generate(false)
+	invented, _ := secrets.GenerateAPIKey(false)
 	if _, _, err := authenticator.Authenticate(requestFrom(address, invented)); statusOf(err) != http.StatusUnauthorized {
 		t.Fatalf("an unknown key: %v, want 401", err)
 	}
 	setRate(t, pool, "address ", "1 hour")
 
-	another, _ := apikeys.Generate(false)
+	another, _ := secrets.GenerateAPIKey(false)
 	_, status, err := authenticator.Authenticate(requestFrom(address, another))
 	if got := statusOf(err); got != http.StatusTooManyRequests {
 		t.Errorf("an unknown key above the limit: %v, want 429", err)
@@ -148,9 +148,9 @@ func TestAuthenticate_ValidKeyIsAcceptedDuringAFlood(t *testing.T) {
 	}
 }
 
-func addKey(t *testing.T, pool *pgxpool.Pool, pepper apikeys.Pepper) string {
+func addKey(t *testing.T, pool *pgxpool.Pool, pepper secrets.Pepper) string {
 	t.Helper()
-	secret, prefix := apikeys.Generate(false)
+	secret, prefix := secrets.GenerateAPIKey(false)
 	hash, workspace := pepper.Hash(secret), uuid.Must(uuid.NewV7())
 	_, err := pool.Exec(t.Context(), `INSERT INTO workspaces (id, name, plan, currency, status, max_live_calls,
 		calls_per_second, version)

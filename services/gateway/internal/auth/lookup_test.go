@@ -9,14 +9,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/secrets"
 )
 
 func TestFindIDLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := keyHash(1000)
 		blocked := make(chan struct{})
-		keys := newKeyIDs(func(_ context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+		keys := newKeyIDs(func(_ context.Context, hash secrets.Hash) (uuid.UUID, error) {
 			if hash != good {
 				<-blocked
 			}
@@ -44,7 +44,7 @@ func TestFindIDLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
 func TestFindIDLimited_TimesOutIfTheSlotIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})
-		keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) {
+		keys := newKeyIDs(func(context.Context, secrets.Hash) (uuid.UUID, error) {
 			<-blocked
 			return uuid.New(), nil
 		})

@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/people"
 	"ringfence.dev/services/gateway/internal/ratelimit"
+	"ringfence.dev/services/gateway/internal/secrets"
 )
 
 // BackgroundHeader marks a request that was not caused by a person, for example the update of an
@@ -31,7 +31,7 @@ type Session struct {
 // The session is read from the database for each request, so a revocation applies to the next
 // request on every replica.
 func (d *Authenticator) Session(r *http.Request) (Session, ratelimit.Status, error) {
-	token, ok := apikeys.Bearer(r.Header)
+	token, ok := secrets.Bearer(r.Header)
 	if !ok || !people.IsSessionToken(token) {
 		return d.rejectToken(d.LimitAnonymous(r))
 	}
@@ -102,8 +102,8 @@ func (d *Authenticator) useSession(
 
 // PreviousToken returns the hash of the session token in a sign-in request. It is nil if the
 // request has no session token.
-func PreviousToken(r *http.Request) *apikeys.Hash {
-	token, ok := apikeys.Bearer(r.Header)
+func PreviousToken(r *http.Request) *secrets.Hash {
+	token, ok := secrets.Bearer(r.Header)
 	if !ok || !people.IsSessionToken(token) {
 		return nil
 	}

@@ -16,10 +16,10 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/proxy"
+	"ringfence.dev/services/gateway/internal/secrets"
 	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
@@ -29,7 +29,7 @@ type Admin struct {
 	auth   *auth.Authenticator
 	store  *store.Store
 	peers  *proxy.Upstreams
-	pepper apikeys.Pepper
+	pepper secrets.Pepper
 	ready  *Readiness
 	table  proxy.Table
 	audits auditor
@@ -39,7 +39,7 @@ type Admin struct {
 // package, the owner of a route is the service to which the gateway forwards the requests of the
 // route.
 func NewAdmin(
-	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
+	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper secrets.Pepper, ready *Readiness,
 	docs *Docs, tel *telemetry.Telemetry,
 ) http.Handler {
 	a := newAdmin(authenticator, st, peers, pepper, ready)
@@ -52,7 +52,7 @@ func NewAdmin(
 }
 
 func newAdmin(
-	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
+	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper secrets.Pepper, ready *Readiness,
 ) *Admin {
 	return &Admin{
 		auth: authenticator, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin(),

@@ -18,11 +18,11 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/people"
 	"ringfence.dev/services/gateway/internal/proxy"
+	"ringfence.dev/services/gateway/internal/secrets"
 	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
@@ -55,7 +55,7 @@ type ConsoleConfig struct {
 	Auth   *auth.Authenticator
 	Store  *store.Store
 	Peers  *proxy.Upstreams
-	Pepper apikeys.Pepper
+	Pepper secrets.Pepper
 	Ready  *Readiness
 	Docs   *Docs
 	// Codes is true if the one-time codes of the local stack are accepted.

@@ -22,10 +22,10 @@ import (
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/libs/testkit/pgtest"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/httpapi"
 	"ringfence.dev/services/gateway/internal/proxy"
+	"ringfence.dev/services/gateway/internal/secrets"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
@@ -52,7 +52,7 @@ type rig struct {
 	console *httptest.Server
 	owners  map[string]*httptest.Server
 	peers   *proxy.Upstreams
-	pepper  apikeys.Pepper
+	pepper  secrets.Pepper
 
 	mu       sync.Mutex
 	received []receivedRequest
@@ -84,7 +84,7 @@ func newRig(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.peers.Close)
-	if r.pepper, err = apikeys.NewPepper("pepper-of-the-test-0001"); err != nil {
+	if r.pepper, err = secrets.NewPepper("pepper-of-the-test-0001"); err != nil {
 		t.Fatal(err)
 	}
 	hash := r.pepper.Hash(operatorToken)

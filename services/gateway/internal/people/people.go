@@ -17,8 +17,8 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/serviceauth"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/ratelimit"
+	"ringfence.dev/services/gateway/internal/secrets"
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
@@ -223,11 +223,11 @@ func IsSessionToken(secret string) bool {
 
 // HashSecret returns the SHA-256 of a token, a code or a secret. The secrets are random, so they
 // need no key and no salt.
-func HashSecret(secret string) apikeys.Hash { return sha256.Sum256([]byte(secret)) }
+func HashSecret(secret string) secrets.Hash { return sha256.Sum256([]byte(secret)) }
 
 // HashCode returns the hash of a sign-in code as a person typed it: in upper or lower case, with or
 // without hyphens and spaces.
-func HashCode(code string) apikeys.Hash {
+func HashCode(code string) secrets.Hash {
 	return HashSecret(strings.ToUpper(strings.NewReplacer("-", "", " ", "").Replace(code)))
 }
 

@@ -1,6 +1,6 @@
-// Package ratelimit computes rate limits with the generic cell rate algorithm (GCRA) and writes the
-// rate-limit headers. Package store counts requests, and package auth applies the limit to a
-// request.
+// Package ratelimit limits the requests of API keys and client addresses. It computes the state of
+// a limit with the generic cell rate algorithm (GCRA), remembers refusals, and writes the
+// rate-limit headers. Package store counts the requests in the database.
 package ratelimit
 
 import (

@@ -11,9 +11,9 @@ import (
 
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/people"
+	"ringfence.dev/services/gateway/internal/secrets"
 )
 
 // These are the errors of invitations and sign-ins.
@@ -38,7 +38,7 @@ RETURNING ` + invitationColumns
 // AddInvitation stores an invitation. hash is the hash of its token. ID, WorkspaceID, Role,
 // PersonID and InvitedBy of the invitation must be set.
 func (s *Store) AddInvitation(
-	ctx context.Context, i people.Invitation, hash apikeys.Hash, lifetime time.Duration,
+	ctx context.Context, i people.Invitation, hash secrets.Hash, lifetime time.Duration,
 ) (people.Invitation, error) {
 	made, err := pg.One[people.Invitation](ctx, s.pool, insertInvitation, argsOfInvitation(i, hash, lifetime))
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Store) AddInvitation(
 	return made, nil
 }
 
-func argsOfInvitation(i people.Invitation, hash apikeys.Hash, lifetime time.Duration) pgx.NamedArgs {
+func argsOfInvitation(i people.Invitation, hash secrets.Hash, lifetime time.Duration) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"id": i.ID, "hash": hash[:], "workspace": i.WorkspaceID, "role": i.Role, "person": i.PersonID,
 		"invited_by": i.InvitedBy, "lifetime": lifetime,
@@ -56,7 +56,7 @@ func argsOfInvitation(i people.Invitation, hash apikeys.Hash, lifetime time.Dura
 
 // InviteByCommand stores an invitation that a command of the gateway creates, and its audit entry.
 // The person who accepts the invitation becomes an operator.
-func (s *Store) InviteByCommand(ctx context.Context, command string, hash apikeys.Hash) error {
+func (s *Store) InviteByCommand(ctx context.Context, command string, hash secrets.Hash) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return fmt.Errorf("make id: %w", err)
@@ -86,7 +86,7 @@ const openInvitation = `SELECT ` + invitationColumns + ` FROM invitations
 
 // OpenInvitation returns the invitation whose token has this hash. It returns ErrNoInvitation if
 // the invitation can no longer be accepted.
-func (s *Store) OpenInvitation(ctx context.Context, hash apikeys.Hash) (people.Invitation, error) {
+func (s *Store) OpenInvitation(ctx context.Context, hash secrets.Hash) (people.Invitation, error) {
 	found, err := pg.One[people.Invitation](ctx, s.pool, openInvitation, pgx.NamedArgs{"hash": hash[:]})
 	if errors.Is(err, pg.ErrNotFound) {
 		err = ErrNoInvitation
@@ -214,7 +214,7 @@ func acceptInvitation(ctx context.Context, tx pgx.Tx, personID uuid.UUID, hash [
 // AcceptInvitation gives an existing person the role of an invitation. It returns ErrNoInvitation
 // or ErrAlreadyMember.
 func (s *Store) AcceptInvitation(
-	ctx context.Context, personID uuid.UUID, hash apikeys.Hash,
+	ctx context.Context, personID uuid.UUID, hash secrets.Hash,
 ) (people.Invitation, error) {
 	var found people.Invitation
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {

@@ -10,9 +10,9 @@ import (
 
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/people"
+	"ringfence.dev/services/gateway/internal/secrets"
 )
 
 const personColumns = `id, name, email, issuer, subject, created_at`
@@ -267,7 +267,7 @@ ON CONFLICT (issuer, subject) DO UPDATE SET name = people.name RETURNING id`
 
 // AddLocalCode stores a sign-in code of the operator of the local stack and its audit entry, and
 // creates this operator if necessary. Earlier codes become invalid.
-func (s *Store) AddLocalCode(ctx context.Context, hash apikeys.Hash) error {
+func (s *Store) AddLocalCode(ctx context.Context, hash secrets.Hash) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return fmt.Errorf("make id: %w", err)
@@ -300,7 +300,7 @@ const redeemCode = `DELETE FROM sign_in_codes WHERE hash = @hash AND expires_at 
 
 // SignInWithCode deletes a sign-in code and creates a session. It returns pg.ErrNotFound if the
 // code is unknown, used or expired.
-func (s *Store) SignInWithCode(ctx context.Context, code apikeys.Hash, signIn SignIn) (people.Session, error) {
+func (s *Store) SignInWithCode(ctx context.Context, code secrets.Hash, signIn SignIn) (people.Session, error) {
 	var session people.Session
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		personID, err := pg.Value[uuid.UUID](ctx, tx, redeemCode, pgx.NamedArgs{"hash": code[:]})
@@ -331,7 +331,7 @@ var ErrTooManyAttempts = errors.New("too many started sign-ins")
 
 // AddAttempt stores the state of a started sign-in. It returns ErrTooManyAttempts if too many are
 // stored.
-func (s *Store) AddAttempt(ctx context.Context, hash apikeys.Hash, kind string, state []byte) error {
+func (s *Store) AddAttempt(ctx context.Context, hash secrets.Hash, kind string, state []byte) error {
 	args := pgx.NamedArgs{
 		"hash": hash[:], "kind": kind, "state": state, "lifetime": people.AttemptLifetime, "max": maxAttempts,
 	}
@@ -352,7 +352,7 @@ RETURNING state`
 
 // TakeAttempt deletes a started sign-in and returns its state. It returns pg.ErrNotFound if the
 // sign-in is unknown, finished or expired.
-func (s *Store) TakeAttempt(ctx context.Context, hash apikeys.Hash, kind string) ([]byte, error) {
+func (s *Store) TakeAttempt(ctx context.Context, hash secrets.Hash, kind string) ([]byte, error) {
 	state, err := pg.Value[[]byte](ctx, s.pool, takeAttempt, pgx.NamedArgs{"hash": hash[:], "kind": kind})
 	if err != nil {
 		return nil, fmt.Errorf("take sign-in attempt: %w", err)

@@ -9,17 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/people"
+	"ringfence.dev/services/gateway/internal/secrets"
 )
 
 // SignIn describes the session that a sign-in creates.
 type SignIn struct {
-	Hash apikeys.Hash // the hash of the new token
+	Hash secrets.Hash // the hash of the new token
 	// Previous is the hash of the token that the client sent with the sign-in. The session of that
 	// token ends. Previous is nil if the client sent no token.
-	Previous *apikeys.Hash
+	Previous *secrets.Hash
 	// AuthenticatedAt is when the person proved the identity to the OpenID provider. If
 	// AuthenticatedAt is nil, the person proved the identity at the sign-in.
 	AuthenticatedAt *time.Time
@@ -89,7 +89,7 @@ const sessionID = `SELECT id FROM sessions WHERE hash = @hash`
 
 // SessionID returns the id of the session with the token. The session can be expired. SessionID
 // returns pg.ErrNotFound if no session has the token.
-func (s *Store) SessionID(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+func (s *Store) SessionID(ctx context.Context, hash secrets.Hash) (uuid.UUID, error) {
 	id, err := pg.Value[uuid.UUID](ctx, s.pool, sessionID, pgx.NamedArgs{"hash": hash[:]})
 	if err != nil {
 		return id, fmt.Errorf("id of a session: %w", err)
@@ -139,7 +139,7 @@ RETURNING ` + sessionColumns
 
 // ReplaceToken gives a session a new token. It returns pg.ErrNotFound if another request has
 // already replaced the token.
-func (s *Store) ReplaceToken(ctx context.Context, id uuid.UUID, hash apikeys.Hash) (people.Session, error) {
+func (s *Store) ReplaceToken(ctx context.Context, id uuid.UUID, hash secrets.Hash) (people.Session, error) {
 	next, err := uuid.NewV7()
 	if err != nil {
 		return people.Session{}, fmt.Errorf("make id: %w", err)

@@ -1,4 +1,4 @@
-package apikeys
+package secrets
 
 import (
 	"net/http"
@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-func TestGenerate_ReturnsDifferentWellFormedKeys(t *testing.T) {
+func TestGenerateAPIKey_ReturnsDifferentWellFormedKeys(t *testing.T) {
 	t.Parallel()
-	key, prefix := Generate(false)
-	other, _ := Generate(true)
-	if !WellFormed(key) {
-		t.Errorf("key: WellFormed(key) = false, want true")
+	key, prefix := GenerateAPIKey(false)
+	other, _ := GenerateAPIKey(true)
+	if !IsAPIKey(key) {
+		t.Errorf("key: IsAPIKey(key) = false, want true")
 	}
 	if !strings.HasPrefix(key, prefix+"_") {
 		t.Errorf("key = %q, want it to begin with %q", key, prefix+"_")
 	}
-	if !WellFormed(other) {
-		t.Errorf("key of a test workspace: WellFormed(%q) = false, want true", other)
+	if !IsAPIKey(other) {
+		t.Errorf("key of a test workspace: IsAPIKey(%q) = false, want true", other)
 	}
 	if !strings.HasPrefix(other, "rf_test_") {
 		t.Errorf("key of a test workspace = %q, want it to begin with rf_test_", other)
@@ -27,7 +27,7 @@ func TestGenerate_ReturnsDifferentWellFormedKeys(t *testing.T) {
 	}
 	for _, bad := range []string{"", "rf_live_", key[1:], key + "x", strings.ToUpper(key), operatorLike,
 		"rf_live_" + other, "rf_test_" + key, "rf_live_rf_test_" + key[16:]} {
-		if WellFormed(bad) {
+		if IsAPIKey(bad) {
 			t.Errorf("%q is well formed", bad)
 		}
 	}

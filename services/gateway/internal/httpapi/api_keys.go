@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/secrets"
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
@@ -28,13 +28,13 @@ type keyView struct {
 	RevokedAt *openapi.Timestamp `json:"revoked_at"`
 }
 
-func viewKey(k apikeys.Key) keyView {
+func viewKey(k secrets.APIKey) keyView {
 	return keyView{ID: k.ID, Name: k.Name, Access: k.Access, Prefix: k.Prefix,
 		CreatedAt: openapi.TimestampOf(page.TimeOf(k.ID)), RevokedAt: openapi.TimestampOrNull(k.RevokedAt)}
 }
 
 // keyState returns the state of a key for the audit log, without the secret.
-func keyState(k apikeys.Key) []byte {
+func keyState(k secrets.APIKey) []byte {
 	state, err := json.Marshal(viewKey(k))
 	if err != nil {
 		return nil
@@ -84,8 +84,8 @@ func (a *Admin) createKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	secret, prefix := apikeys.Generate(owner.Mode == workspaces.Test)
-	key := apikeys.Key{ID: id, WorkspaceID: owner.ID, Name: body.Name, Access: body.Access, Prefix: prefix}
+	secret, prefix := secrets.GenerateAPIKey(owner.Mode == workspaces.Test)
+	key := secrets.APIKey{ID: id, WorkspaceID: owner.ID, Name: body.Name, Access: body.Access, Prefix: prefix}
 	saved, err := a.store.AddKey(r.Context(), key, a.pepper.Hash(secret), doneEntry(intent, http.StatusCreated), keyState)
 	if err != nil {
 		return err
@@ -111,23 +111,23 @@ func (a *Admin) listKeys(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *Admin) readKey(w http.ResponseWriter, r *http.Request) error {
-	return a.withKey(w, r, func(owner, id uuid.UUID) (apikeys.Key, error) { return a.store.Key(r.Context(), owner, id) })
+	return a.withKey(w, r, func(owner, id uuid.UUID) (secrets.APIKey, error) { return a.store.Key(r.Context(), owner, id) })
 }
 
 // revokeKey handles DELETE of an API key. After the response, every replica refuses requests with
 // the key. If the key is already revoked, nothing changes.
 func (a *Admin) revokeKey(w http.ResponseWriter, r *http.Request) error {
-	return a.withKey(w, r, func(owner, id uuid.UUID) (apikeys.Key, error) {
+	return a.withKey(w, r, func(owner, id uuid.UUID) (secrets.APIKey, error) {
 		intent, err := actorOf(r).auditIntent(r, template(r), &owner)
 		if err != nil {
-			return apikeys.Key{}, err
+			return secrets.APIKey{}, err
 		}
 		saved, err := a.store.RevokeKey(r.Context(), owner, id, doneEntry(intent, http.StatusOK), keyState)
 		return saved, err
 	})
 }
 
-func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, action func(owner, id uuid.UUID) (apikeys.Key,
+func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, action func(owner, id uuid.UUID) (secrets.APIKey,
 	error)) error {
 	owner, err := a.workspaceOf(r)
 	if err != nil {

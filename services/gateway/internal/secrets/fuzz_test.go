@@ -1,4 +1,4 @@
-package apikeys
+package secrets
 
 import (
 	"net/http"
@@ -8,7 +8,7 @@ import (
 
 // FuzzBearer checks that a returned secret is part of the header and is not too long.
 func FuzzBearer(f *testing.F) {
-	key, _ := Generate(false)
+	key, _ := GenerateAPIKey(false)
 	for _, header := range []string{"Bearer " + key, "bearer " + key, "Bearer  " + key + " ", "Bearer", "Bearer ", "Basic " + key, "Bearer\t" + key, key, "Bearer " + key + ", Bearer " + key,
 		"Bearer rf_live_", "Bearer rf_live_0000000__" + strings.Repeat("é", 26), "Bearer " + strings.Repeat("a", 513), "Bearer \x00", "\xff"} {
 		f.Add(header, "")
@@ -21,7 +21,7 @@ func FuzzBearer(f *testing.F) {
 		}
 		secret, ok := Bearer(header)
 		if !ok {
-			if secret != "" && WellFormed(secret) {
+			if secret != "" && IsAPIKey(secret) {
 				t.Errorf("%q, %q: refused, and yet %q", first, second, secret)
 			}
 			return
@@ -42,7 +42,7 @@ func FuzzBearer(f *testing.F) {
 			t.Errorf("%q, %q: first = %q, want it to contain %q", first, second, first, secret)
 		}
 		marked := strings.HasPrefix(secret, keyPrefix) || strings.HasPrefix(secret, testKeyPrefix)
-		if WellFormed(secret) && (!marked || len(secret) != len(key)) {
+		if IsAPIKey(secret) && (!marked || len(secret) != len(key)) {
 			t.Errorf("%q has the form of a key", secret)
 		}
 	})

@@ -1,7 +1,7 @@
-// Package apikeys creates and hashes API keys and operator tokens. Only the HMAC-SHA256 of a key or
+// Package secrets creates and hashes API keys and operator tokens. Only the HMAC-SHA256 of a key or
 // token is stored. The key of this HMAC is called pepper. The pepper is not in the database.
 // Package auth finds the holder of a key, and package store creates and revokes keys.
-package apikeys
+package secrets
 
 import (
 	"crypto/hmac"
@@ -27,9 +27,9 @@ const (
 	maxSecret     = 512
 )
 
-// Key is a stored API key without its secret. Only the response that creates the key contains the
-// secret.
-type Key struct {
+// APIKey is a stored API key without its secret. Only the response that creates the key contains
+// the secret.
+type APIKey struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
 	Name        string
@@ -64,9 +64,9 @@ func (p Pepper) Hash(secret string) Hash {
 	return Hash(mac.Sum(nil))
 }
 
-// Generate returns a new key and its prefix. A key has the form rf_live_<8 hex digits>_<52
+// GenerateAPIKey returns a new key and its prefix. A key has the form rf_live_<8 hex digits>_<52
 // characters>, or rf_test_… for a test workspace. The 52 characters encode 256 random bits.
-func Generate(test bool) (key, prefix string) {
+func GenerateAPIKey(test bool) (key, prefix string) {
 	var public [4]byte
 	var secret [32]byte
 	_, _ = rand.Read(public[:]) // rand.Read never returns an error since Go 1.24
@@ -95,9 +95,9 @@ func Bearer(header http.Header) (secret string, ok bool) {
 	return secret, true
 }
 
-// WellFormed reports whether a secret has the form of an API key. A secret with another form is not
+// IsAPIKey reports whether a secret has the form of an API key. A secret with another form is not
 // looked up in the database.
-func WellFormed(secret string) bool {
+func IsAPIKey(secret string) bool {
 	rest, live := strings.CutPrefix(secret, keyPrefix)
 	rest, test := strings.CutPrefix(rest, testKeyPrefix)
 	return live != test && len(rest) == 8+1+52 && rest[8] == '_'

@@ -11,9 +11,9 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/serviceauth"
-	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/ratelimit"
+	"ringfence.dev/services/gateway/internal/secrets"
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
@@ -44,7 +44,7 @@ WHERE k.hash = @hash AND k.revoked_at IS NULL`
 
 // PrincipalOf returns the holder of a key. It returns pg.ErrNotFound if the key is unknown or
 // revoked.
-func (s *Store) PrincipalOf(ctx context.Context, hash apikeys.Hash) (Principal, error) {
+func (s *Store) PrincipalOf(ctx context.Context, hash secrets.Hash) (Principal, error) {
 	found, err := pg.One[Principal](ctx, s.pool, holderByHash, pgx.NamedArgs{"hash": hash[:]})
 	if err != nil {
 		return found, fmt.Errorf("holder of a key: %w", err)
@@ -58,8 +58,8 @@ const keyByID = `SELECT ` + keyColumns + ` FROM api_keys WHERE workspace_id = @w
 
 // Key reads one key of a workspace, even if the key is revoked. It returns pg.ErrNotFound if the
 // key does not exist.
-func (s *Store) Key(ctx context.Context, workspaceID, id uuid.UUID) (apikeys.Key, error) {
-	found, err := pg.One[apikeys.Key](ctx, s.pool, keyByID, pgx.NamedArgs{"workspace": workspaceID, "id": id})
+func (s *Store) Key(ctx context.Context, workspaceID, id uuid.UUID) (secrets.APIKey, error) {
+	found, err := pg.One[secrets.APIKey](ctx, s.pool, keyByID, pgx.NamedArgs{"workspace": workspaceID, "id": id})
 	if err != nil {
 		return found, fmt.Errorf("key %s: %w", id, err)
 	}
@@ -71,13 +71,13 @@ const listKeys = `SELECT ` + keyColumns + ` FROM api_keys
 	ORDER BY id DESC LIMIT @rows`
 
 // Keys lists all keys of a workspace, including the revoked ones, newest first.
-func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, request page.Request) ([]apikeys.Key, error) {
+func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, request page.Request) ([]secrets.APIKey, error) {
 	if request.After != uuid.Nil {
 		if _, err := s.Key(ctx, workspaceID, request.After); err != nil {
 			return nil, cursorError(err)
 		}
 	}
-	found, err := pg.Many[apikeys.Key](ctx, s.pool, listKeys,
+	found, err := pg.Many[secrets.APIKey](ctx, s.pool, listKeys,
 		pgx.NamedArgs{"workspace": workspaceID, "after": request.After, "rows": request.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
@@ -90,9 +90,9 @@ VALUES (@id, @workspace, @name, @access, @prefix, @hash)
 RETURNING ` + keyColumns
 
 // AddKey stores the hash of a key and its audit entry.
-func (s *Store) AddKey(ctx context.Context, key apikeys.Key, hash apikeys.Hash, entry audit.Entry, state func(apikeys.Key) []byte) (saved apikeys.Key, err error) {
+func (s *Store) AddKey(ctx context.Context, key secrets.APIKey, hash secrets.Hash, entry audit.Entry, state func(secrets.APIKey) []byte) (saved secrets.APIKey, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		saved, err = pg.One[apikeys.Key](ctx, tx, insertKey, pgx.NamedArgs{"id": key.ID, "workspace": key.WorkspaceID,
+		saved, err = pg.One[secrets.APIKey](ctx, tx, insertKey, pgx.NamedArgs{"id": key.ID, "workspace": key.WorkspaceID,
 			"name": key.Name, "access": key.Access, "prefix": key.Prefix, "hash": hash[:]})
 		if err != nil {
 			return err
@@ -112,12 +112,12 @@ RETURNING ` + keyColumns
 
 // RevokeKey revokes a key and writes the audit entry. If the key is already revoked, nothing is
 // changed or written.
-func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry audit.Entry, state func(apikeys.Key) []byte) (saved apikeys.Key, err error) {
+func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry audit.Entry, state func(secrets.APIKey) []byte) (saved secrets.APIKey, err error) {
 	args := pgx.NamedArgs{"workspace": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		saved, err = pg.One[apikeys.Key](ctx, tx, revokeKey, args)
+		saved, err = pg.One[secrets.APIKey](ctx, tx, revokeKey, args)
 		if errors.Is(err, pg.ErrNotFound) {
-			saved, err = pg.One[apikeys.Key](ctx, tx, keyByID, args)
+			saved, err = pg.One[secrets.APIKey](ctx, tx, keyByID, args)
 			return err
 		}
 		if err != nil {

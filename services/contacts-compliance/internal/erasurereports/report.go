@@ -1,8 +1,8 @@
-// Package erasure completes the erasure of a person's data across all services. It applies the
-// reports of the other services, and publishes an erasure again until every service has reported
-// that its data is erased. Store.Erase of package store starts an erasure: it erases the contact
-// and publishes the event `erased`.
-package erasure
+// Package erasurereports completes the erasure of a person's data across all services. It applies
+// the reports of the other services, and publishes an erasure again until every service has
+// reported that its data is erased. Store.Erase of package store starts an erasure: it erases the
+// contact and publishes the event `erased`.
+package erasurereports
 
 import (
 	"context"
