@@ -156,7 +156,7 @@ test-containers: sandbox $(STANDINS) ## build the images and run docker-compose.
 	@$(SANDBOX) -test.v -test.timeout 60m -test.run '^Test(Images|Compose)_'
 
 test-cluster: sandbox $(CLUSTER) $(TOOLS)/helm ## install the charts in a Kubernetes cluster and upgrade them under load (as root on Debian)
-	@$(SANDBOX) -test.v -test.timeout 60m -test.run '^Test(Images_Contain|Cluster_)'
+	@$(SANDBOX) -test.v -test.timeout 60m -test.run '^TestCluster_'
 
 # Tests of stores, outbox, inbox and event streams through PgBouncer in transaction mode, with three server connections a test.
 pooler: build peers

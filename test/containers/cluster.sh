@@ -141,6 +141,10 @@ await 120 "$kubectl" get node node
 NODE_NAME=node start "$programs/kube-router" --kubeconfig="$state/admin.conf" --hostname-override=node --run-firewall \
   --run-router=false --run-service-proxy=false --service-cluster-ip-range=10.96.0.0/16
 
+# The logs of deleted pods remain, for a failed test.
+mkdir -p /var/log/kept
+(while sleep 1; do cp -rlu /var/log/pods/. /var/log/kept; done) > /dev/null 2>&1 &
+
 # Local volumes honour fsGroup.
 for number in 1 2 3 4 5 6; do
   mkdir -p "$state/volumes/$number"

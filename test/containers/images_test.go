@@ -13,9 +13,9 @@ import (
 
 func TestImages_ContainOneProgramAndRunRestricted(t *testing.T) {
 	needSandbox(t)
+	buildImages(t)
 	for _, service := range services {
 		image := "ringfence/" + service
-		buildImage(t, "deploy/Dockerfile", service, image)
 		for _, fault := range imageFaults(t.Context(), image) {
 			t.Errorf("%s: %s", image, fault)
 		}
@@ -52,27 +52,19 @@ func TestImages_BrokenDockerfilesAreFound(t *testing.T) {
 	}
 }
 
+// buildImages builds the images of all services.
+func buildImages(t *testing.T) {
+	t.Helper()
+	for _, service := range services {
+		buildImage(t, "deploy/Dockerfile", service, "ringfence/"+service)
+	}
+}
+
 func buildImage(t *testing.T, dockerfile, service, image string) {
 	t.Helper()
-	mustRun(
-		t,
-		"docker",
-		"build",
-		"-q",
-		"-f",
-		dockerfile,
-		"--build-arg",
-		"GO="+goVersion(t),
-		"--build-arg",
-		"SERVICE="+service,
-		"--build-arg",
-		"VERSION=1.2.3-test",
-		"--build-arg",
-		"REVISION=0123abc",
-		"-t",
-		image,
-		".",
-	)
+	mustRun(t, "docker", "build", "-q", "-f", dockerfile, "-t", image,
+		"--build-arg", "GO="+goVersion(t), "--build-arg", "SERVICE="+service,
+		"--build-arg", "VERSION=1.2.3-test", "--build-arg", "REVISION=0123abc", ".")
 }
 
 // imageFaults returns the deviations of an image from what deploy/Dockerfile promises.

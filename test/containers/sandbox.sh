@@ -9,6 +9,14 @@ inside() { # the first process of the sandbox
   local folder=$1 engine=0; shift
   mount -t tmpfs tmpfs /run # sockets, locks and network namespaces of programs outside are not visible
   ip link set lo up
+  # Docker Engine, containerd, the kubelet and the network plugins write to these folders. Here they write to tmpfs.
+  local dir
+  mkdir /run/sandbox && mount --bind "$folder" /run/sandbox
+  for dir in /opt /root /usr/libexec /var; do
+    mkdir -p "/run/overlay$dir/upper" "/run/overlay$dir/work"
+    mount -t overlay overlay -o "lowerdir=$dir,upperdir=/run/overlay$dir/upper,workdir=/run/overlay$dir/work" "$dir"
+  done
+  mount --bind /run/sandbox "$folder" # the folder of the images can be in one of them
   # Docker Engine and the kubelet change these settings of the whole machine. Here they change copies.
   local setting
   mkdir /run/settings

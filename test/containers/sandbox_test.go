@@ -89,6 +89,7 @@ func machineState(t *testing.T) map[string][]string {
 		"network namespaces": "ip netns list",
 		"packet filter":      "iptables-save | grep -v '^#'",
 		"mounts":             "cut -d ' ' -f 3- /proc/self/mountinfo",
+		"folders":            "ls -A /opt /root /usr/libexec /var/lib /var/log",
 		"control groups":     "find /sys/fs/cgroup -type d -name 'ringfence-*'",
 		"settings": "grep -H . /proc/sys/vm/overcommit_memory /proc/sys/kernel/panic /proc/sys/kernel/panic_on_oops " +
 			"/proc/sys/kernel/keys/root_max*",
