@@ -173,8 +173,8 @@ func chartKind(service string) string {
 	return strings.ToLower(string(found[1]))
 }
 
-// Each log line, setting, field, route, path and test must exist in the code, and each panel in the
-// dashboards.
+// The test searches the code for each log line, setting, field, route, path and test of a runbook,
+// and the dashboards for each panel.
 func TestRunbooks_NamesExistInTheCode(t *testing.T) {
 	t.Parallel()
 	src := source(t)

@@ -137,8 +137,8 @@ func (a *aim) learn(late bool) {
 	}
 }
 
-// oneSided reports whether the cancels of at least one manner were almost always before the dial or
-// almost always after the dial.
+// oneSided reports whether one way to cancel was almost always before the dial, or almost always
+// after it.
 func (run *racing) oneSided() bool {
 	run.mu.Lock()
 	defer run.mu.Unlock()
@@ -150,7 +150,7 @@ func (run *racing) oneSided() bool {
 	return false
 }
 
-// lane runs the trials of one goroutine. It ends when each manner of cancel has had enough cancels
+// lane runs the trials of one goroutine. It ends when each way to cancel has had enough cancels
 // before the dial and enough after the dial, or after a maximum number of rounds.
 func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	posting, canceling := kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey), [2]*kit.Client{}

@@ -263,9 +263,8 @@ func (w *testStack) wantTranscript(t *testing.T, house *kit.Workspace, callID st
 	}
 }
 
-// wantHeard checks the first part with sound that the phone received. It must contain the whole
-// disclosure, the notice, and the part of the greeting that was played according to the model. This
-// part has no pause.
+// wantHeard checks the sound that the phone received before the first pause. It must contain the
+// whole disclosure, the notice, and as much of the greeting as the model recorded as played.
 func wantHeard(t *testing.T, samples []int16, playedAudio time.Duration) {
 	t.Helper()
 	found := soundParts(samples)

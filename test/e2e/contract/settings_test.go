@@ -429,7 +429,8 @@ func inParallel(n int, do func(i int)) {
 	all.Wait()
 }
 
-// No dial may be later than dialBound after the response to its setting.
+// checkStopped checks that no request was dialed later than dialBound after the response to the
+// setting that stops it.
 func checkStopped(t *testing.T, w *settingTenant, setting stoppingSetting, answered []time.Time) {
 	t.Helper()
 	blocked := map[string]int{}

@@ -145,8 +145,8 @@ const lockErasureJob = `
 SELECT erasure_id, workspace_id, phone_e164, contact_id, erasures, again, last_call, after_request, after_call
 FROM erasure_jobs WHERE erasure_id = @erasure_id FOR UPDATE`
 
-// requestsOfPerson finds requests without a call by the number, and requests with a call by the
-// contact of the call.
+// requestsOfPerson finds the call requests of a person. A request that has a call is found by the
+// contact of this call. Another request is found by its number.
 const requestsOfPerson = `
 SELECT id FROM (
     SELECT id FROM call_requests

@@ -63,7 +63,8 @@ func (a *almanac) clock(t testing.TB, name string) *wallClock {
 	return a.clocks[name]
 }
 
-// dayParts returns the parts of the n-th UTC day after firstMinute.
+// dayParts divides the n-th UTC day after firstMinute at midnight and at each change of the local
+// clock.
 func (c *wallClock) dayParts(n int) []dayPart {
 	c.mu.Lock()
 	defer c.mu.Unlock()

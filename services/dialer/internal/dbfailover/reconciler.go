@@ -296,7 +296,7 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 	if err := r.store.SetReconciled(ctx, state.Server, bounds.ID, bounds.End); err != nil {
 		return err
 	}
-	slog.InfoContext(ctx, "database reconciled with dial intents", "server", state.Server, "unknown", len(open))
+	slog.InfoContext(ctx, "database reconciled with dial intents", "server", state.Server, "intents_without_fence", len(open))
 	return nil
 }
 

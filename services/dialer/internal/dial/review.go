@@ -29,7 +29,7 @@ func (d *Dialer) Review(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := d.reviewFencedCalls(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "fenced calls that no running attempt owns were not reviewed", "error", err)
+			slog.WarnContext(ctx, "review of fenced calls without a running attempt failed", "error", err)
 		}
 	}
 }

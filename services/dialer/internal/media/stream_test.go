@@ -289,7 +289,7 @@ func TestStreams_ExchangeAudioOverIPv6(t *testing.T) {
 	}
 }
 
-func TestStreams_KeepThePortOfAClosedStreamBound(t *testing.T) {
+func TestStreams_ReserveThePortOfAClosedStream(t *testing.T) {
 	streams, _ := open(t, Settings{PortLow: 42000, PortHigh: 42999, Rest: time.Hour})
 	stream, err := streams.Open(Leg{})
 	if errors.Is(err, ErrNoPort) {

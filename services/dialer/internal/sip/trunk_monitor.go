@@ -19,9 +19,9 @@ const (
 // Probe sends one OPTIONS request. It returns an error if the trunk did not answer.
 type Probe func(context.Context) error
 
-// Register sends one REGISTER for the lifetime expires and returns the granted lifetime. If expires
-// is 0, Register removes the registration.
-type Register func(ctx context.Context, expires time.Duration) (granted time.Duration, err error)
+// Register sends one REGISTER with the requested lifetime and returns the granted lifetime. If the
+// requested lifetime is 0, Register removes the registration.
+type Register func(ctx context.Context, requested time.Duration) (granted time.Duration, err error)
 
 // TrunkMonitorConfig configures a TrunkMonitor. A duration or number that is zero has its default
 // value.

@@ -431,9 +431,9 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 	return err
 }
 
-// mayFence is true if a fence can still be committed whose intent was published before @since.
-// There are two cases: a request was claimed before @since, or the fence of a call was committed
-// before @since. A trunk can still refuse that call, and the dialer then commits another fence.
+// mayFence is true if an intent published before @since can still lead to a fence. This is so while
+// a request that was claimed before @since is queued. It is also so while a call that was fenced
+// before @since does not ring: a trunk can refuse it, and the next attempt gets another fence.
 const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)

@@ -43,7 +43,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 			return nil, err
 		}
 	} else {
-		slog.WarnContext(ctx, "OPERATOR_TOKENS is empty: only operators of earlier configurations can use /admin/v1")
+		slog.WarnContext(ctx, "OPERATOR_TOKENS is empty: only the operators in the database can use /admin/v1")
 	}
 	if parsed.certificate != nil {
 		if err := telemetry.Certificate(rt.Telemetry.Metrics, "TLS_CERT_FILE", parsed.certificate.Current); err != nil {

@@ -219,7 +219,7 @@ func (a auditor) dropIntent(ctx context.Context, intent audit.Intent) {
 // outcome unknown.
 func logOpenIntent(ctx context.Context, intent audit.Intent, err error) {
 	if err != nil {
-		slog.WarnContext(ctx, "audit intent not deleted, the retention job will write an audit entry",
+		slog.WarnContext(ctx, "open audit record not deleted, the retention job will write an audit entry",
 			"intent", intent.ID, "error", err)
 	}
 }

@@ -268,7 +268,7 @@ func TestLimits_SubscriptionsOfOneHostShareItsLimit(t *testing.T) {
 	wantEqual(t, "requests of the endpoint on another host", len(other.inFlight), minLimit)
 }
 
-func TestLimits_DeliveryThatMovedToAFullHostIsReleased(t *testing.T) {
+func TestLimits_DeliveryIsReleasedIfItsNewURLIsOnAFullHost(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 1)
 	full, moved := newCustomer(l, 1, 0), newCustomer(l, 1, 0)

@@ -230,8 +230,9 @@ type Remaining struct {
 	First, Retry   *time.Time
 }
 
-// StartLimit returns the maximum duration of a claim. If a claim takes longer, its attempts are not
-// sent: an attempt must end before its lease ends. The deliveries are due again after the lease.
+// StartLimit returns the maximum duration of the statement that claims deliveries. If the statement
+// takes longer, the deliveries are not sent, because an attempt must end before its lease. They are
+// due again after the lease.
 func StartLimit(lease time.Duration) time.Duration { return min(5*time.Second, lease/5) }
 
 // ClaimDue claims due deliveries of the given subscriptions, first attempts before retries. It

@@ -110,7 +110,7 @@ func TestComplete_CountsARepeatedFailureOnce(t *testing.T) {
 }
 
 // Complete must wait until a concurrent erasure of the call commits.
-func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
+func TestComplete_StoresNoWebhookResponseDuringAnErasureOfTheCall(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub, ev := r.subscribe(ws, "call.completed"), event(ws, uuid.New(), 1, "call.completed")

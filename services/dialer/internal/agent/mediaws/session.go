@@ -50,8 +50,8 @@ type session struct {
 	ended        bool
 	item         int
 	itemHasSound bool // true if the current item contains sound
-	// marks contains the names of the marks that were not returned yet. The key is the number of the
-	// item that the mark ends.
+	// marks contains the marks that were sent and not yet returned by the agent: the name of each
+	// mark by the number of its item. A mark is sent after the last sound of an item.
 	marks     map[int]string
 	tools     map[string]bool
 	toolCalls int
