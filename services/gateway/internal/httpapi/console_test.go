@@ -675,8 +675,8 @@ func TestConsole_EachSessionHasItsOwnRateLimit(t *testing.T) {
 		http.StatusUnauthorized, "invalid_session")
 }
 
-// Without TRUSTED_PROXIES, all people have the same client address: the address of the console. A
-// rate limit of this address would apply to all people together.
+// Without TRUSTED_PROXIES, the gateway sees only the address of the console. A rate limit for this
+// address would be shared by all people.
 func TestConsole_ListOfSignInMethodsIsNotRateLimited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

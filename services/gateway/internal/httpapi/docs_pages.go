@@ -41,18 +41,17 @@ type Document struct {
 // embedded, and the pages load nothing from other hosts.
 type Docs struct {
 	documents map[string]Document
-	// operator contains, by path, the documents that differ between the admin address and the public
-	// address.
-	operator map[string]Document
+	// adminDocuments are served on the admin address instead of the documents with the same path.
+	adminDocuments map[string]Document
 	// console is the description of the routes that only the console listener serves.
 	console Document
-	// api, operatorAPI and consoleAPI check strict requests against the API descriptions.
+	// Requests with the header Prefer: handling=strict are checked against these API descriptions.
 	api, operatorAPI, consoleAPI *description
 }
 
 // NewDocs reads the embedded files and renders the documentation.
 func NewDocs() (*Docs, error) {
-	s := &Docs{documents: map[string]Document{}, operator: map[string]Document{}}
+	s := &Docs{documents: map[string]Document{}, adminDocuments: map[string]Document{}}
 	var err error
 	if s.api, err = newDescription(openapi.Description); err != nil {
 		return nil, err
@@ -163,7 +162,7 @@ func (s *Docs) putOperator(path, kind string, plain []byte) error {
 	if err != nil {
 		return fmt.Errorf("compress %s of the operator API: %w", path, err)
 	}
-	s.operator[path] = document
+	s.adminDocuments[path] = document
 	return nil
 }
 
@@ -200,7 +199,7 @@ func (s *Docs) Find(path string) (Document, bool) {
 // FindOperator returns the document with this path at the admin address. These are the description
 // of the operator API at /openapi.json, its page at /docs, and the other documents of Find.
 func (s *Docs) FindOperator(path string) (Document, bool) {
-	if found, ok := s.operator[strings.TrimSuffix(path, "/")]; ok {
+	if found, ok := s.adminDocuments[strings.TrimSuffix(path, "/")]; ok {
 		return found, true
 	}
 	return s.Find(path)

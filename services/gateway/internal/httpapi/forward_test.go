@@ -166,8 +166,8 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 		t.Errorf("audit: newest.Method = %q, want \"POST\"", newest.Method)
 	}
 
-	// If a gateway is killed before it has stored the outcome of a change, the intent remains in the
-	// database. The auth.ExpiryJob of any replica then writes one audit entry for the intent.
+	// This intent is left by a gateway that was killed during a change. The auth.ExpiryJob must write
+	// one audit entry for this change.
 	workspaceID := uuid.MustParse(id)
 	intent := audit.Intent{ID: uuid.Must(uuid.NewV7()), Operator: "ada",
 		Actor:       audit.Actor{Type: audit.Operator, ID: "ada", Name: "ada"},

@@ -67,8 +67,8 @@ func TestMode_KeyOfTestWorkspaceBeginsWithRfTest(t *testing.T) {
 	}
 }
 
-// Earlier versions of the services read only the field workspace of the message. The message of a
-// test workspace has the field test_workspace instead, so these versions park it.
+// Earlier versions of the services park a message without the field `workspace`. So they never take
+// a test workspace for a live one.
 func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -90,8 +90,8 @@ func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
 	}
 }
 
-// A gateway of an earlier version ignores the mode of a workspace. It would publish a test
-// workspace as a live workspace, so the database must refuse its UPDATE.
+// A gateway of an earlier version would publish a test workspace as a live workspace. Therefore the
+// database must refuse the gateway's UPDATE.
 func TestMode_EarlierGatewayCannotChangeTestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -17,8 +17,8 @@ import (
 
 var pathParameter = regexp.MustCompile(`\{\w+\}`)
 
-// withoutNames removes the names of the parameters of a template. The routers of the services use
-// other names than the document.
+// withoutNames replaces {id} and {phone_e164} by {}, because parameters have different names in the
+// routers and in the API description.
 func withoutNames(template string) string { return pathParameter.ReplaceAllString(template, "{}") }
 
 // operatorOperations returns the operations of the document of the operator API, as "GET /path".

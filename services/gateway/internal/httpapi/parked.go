@@ -40,7 +40,7 @@ type parkedPage struct {
 }
 
 // listParked handles GET /admin/v1/parked-records. It reads the newest parked records of each
-// service. The field unavailable lists the services that do not respond.
+// service.
 func (a *Admin) listParked(w http.ResponseWriter, r *http.Request) error {
 	body := struct {
 		parkedPage

@@ -60,8 +60,8 @@ func TestPublic_RateLimitIsExactOverTwoReplicas(t *testing.T) {
 	}
 }
 
-// stopClock stops the clock of the database for replicas that the test starts later. So no further
-// request is allowed during the test, however long the test takes.
+// stopClock makes the database return a constant time, so that no rate limit recovers during the
+// test. It applies only to replicas that the test starts later.
 func (r *rig) stopClock() {
 	r.t.Helper()
 	_, err := pgtest.Owner(r.t, r.pool, store.Schema).Exec(r.t.Context(), `CREATE FUNCTION clock_timestamp()

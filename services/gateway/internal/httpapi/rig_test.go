@@ -201,8 +201,8 @@ func send(t testing.TB, method, address, bearer, body string, header http.Header
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In the OpenAPI document, these members contain examples of requests. The timestamps of requests
-	// can have another form than the timestamps of responses.
+	// These members of the OpenAPI document contain example requests. The timestamps of a request may
+	// have another form.
 	testkit.CheckTimestamps(t, read, "paths", "webhooks", "parameters")
 	return answered{response.StatusCode, response.Header, string(read)}
 }

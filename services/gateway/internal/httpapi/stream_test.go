@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// streamOf makes the fake webhook-dispatcher write and flush each text from the channel. ended is
-// closed when the gateway has closed the request or the test has closed the channel.
+// streamOf makes the fake webhook-dispatcher respond with the texts from the channel. It closes
+// `ended` at the end of the response.
 func (r *rig) streamOf(texts <-chan string) (ended chan struct{}) {
 	ended = make(chan struct{})
 	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
@@ -223,9 +223,9 @@ func TestConsole_RoleAndSettingDecideWhetherAStreamHasTurns(t *testing.T) {
 	}
 }
 
-// A stream with turns must end when the role of the person changes, and when the transcripts of the
-// workspace are switched off.
-func TestConsole_RoleOrSettingChangeEndsAStreamWithTurns(t *testing.T) {
+// A stream of turns must end when the person's role changes, and when the workspace's transcripts
+// are switched off.
+func TestConsole_RoleOrSettingChangeEndsTheStreamOfTurns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()

@@ -45,9 +45,8 @@ func (w strictResponse) WriteHeader(status int) {
 // Unwrap returns the writer for http.ResponseController.
 func (w strictResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// checkStrict refuses a strict request that has unknown fields or query parameters. It reads the
-// whole body into memory, so that the handler can read the body again. The handler must write the
-// response to the returned writer.
+// checkStrict refuses a request with the preference handling=strict that has unknown fields or
+// query parameters. The handler must write the response to the returned writer.
 func (d *description) checkStrict(
 	w http.ResponseWriter, r *http.Request, template string,
 ) (http.ResponseWriter, error) {
@@ -80,7 +79,7 @@ func (d *description) checkStrictPath(w http.ResponseWriter, r *http.Request) (h
 	return d.checkStrict(w, r, match.Template)
 }
 
-// strictly refuses strict requests that have unknown fields or query parameters.
+// strictly calls checkStrictPath before the next handler.
 func strictly(d *description) func(next http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
@@ -98,8 +97,8 @@ func strictly(d *description) func(next http.Handler) http.Handler {
 type description struct {
 	operations map[string]operation // by method and path, for example "GET /v1/calls"
 	schemas    map[string]schema
-	// table has the paths of the operations. A path without parameters precedes a path with
-	// parameters, because Find returns the first match.
+	// table is sorted so that a path without parameters precedes a path with parameters: Find returns
+	// the first match.
 	table proxy.Table
 }
 

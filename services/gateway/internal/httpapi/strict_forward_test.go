@@ -64,8 +64,8 @@ func TestPublic_StrictRequestIsCheckedBeforeItIsForwarded(t *testing.T) {
 	}
 }
 
-// Without the check, the dialer would ignore misspelled members of a pause. The pause would then
-// have no end.
+// For example, the dialer would ignore the misspelled field `untill` of a pause, and the pause
+// would never end.
 func TestAdmin_StrictRequestIsCheckedBeforeItIsForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

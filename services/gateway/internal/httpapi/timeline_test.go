@@ -43,8 +43,8 @@ func timelineOwners() map[string]string {
 	}
 }
 
-// decisionPages returns the first page of decisions, with the dial-time check, or the next page,
-// with the pre-check.
+// decisionPages returns two pages: the first contains the dial-time check, the second the
+// pre-check.
 func decisionPages(query string) string {
 	const dial = `{"data":[{"id":"` + anObjectID + `","kind":"dial","result":"open",
 		"judged_at":"2026-06-04T09:00:01.000Z"}],"has_more":true}`
@@ -165,7 +165,7 @@ func TestTimeline_ListsAllEntriesInTheOrderOfTheirTimes(t *testing.T) {
 	}
 }
 
-func TestTimeline_RequestWithoutACallListsItsDeliveries(t *testing.T) {
+func TestTimeline_ContainsDeliveriesOfARequestWithoutACall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "read")

@@ -102,8 +102,8 @@ type Identity struct {
 	Email   *string
 	// Roles are the roles that the groups of the person give, one for each workspace.
 	Roles []Membership
-	// HasGroupRoles is true if OIDCConfig.Roles gives roles to groups. Then Roles replaces the roles
-	// that groups gave at earlier sign-ins.
+	// HasGroupRoles is true if the configuration gives roles to groups. The sign-in then replaces the
+	// group roles that are stored for the person.
 	HasGroupRoles bool
 	// AuthenticatedAt is when the person proved the identity to the provider (claim auth_time). It
 	// is nil if the provider does not support this claim. It is the zero time if the provider
@@ -175,8 +175,7 @@ func (o *OIDC) Finish(ctx context.Context, attempt OIDCAttempt, state, code stri
 }
 
 // checkTime sets AuthenticatedAt to nil if the provider never sends the claim auth_time. It returns
-// ErrRefused if the provider had to ask the person for credentials again, but has not asked since
-// the sign-in was started.
+// ErrRefused if the sign-in requires new authentication and AuthenticatedAt is too old.
 func (i *Identity) checkTime(provider *oidc.Provider, attempt OIDCAttempt) error {
 	var metadata struct {
 		Claims []string `json:"claims_supported"`

@@ -120,7 +120,7 @@ func (p *Passkeys) FinishSignIn(
 		return StoredPasskey{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	var personID uuid.UUID
-	var failed error // a database error of find; the response of the browser can still be valid
+	var findError error
 	_, credential, err := p.relyingParty.ValidatePasskeyLogin(func(_, handle []byte) (webauthn.User, error) {
 		id, err := uuid.FromBytes(handle)
 		if err != nil {
@@ -128,14 +128,14 @@ func (p *Passkeys) FinishSignIn(
 		}
 		person, passkeys, err := find(ctx, id)
 		if err != nil {
-			failed = err
+			findError = err
 			return nil, err
 		}
 		personID = id
 		return newUser(person, passkeys)
 	}, session, parsed)
-	if failed != nil {
-		return StoredPasskey{}, failed
+	if findError != nil {
+		return StoredPasskey{}, findError
 	}
 	if err != nil {
 		return StoredPasskey{}, fmt.Errorf("%w: %w", ErrRefused, err)

@@ -170,7 +170,7 @@ func (s Session) IsRecent(now time.Time) bool { return now.Before(s.RecentUntil(
 type Invitation struct {
 	ID          uuid.UUID
 	WorkspaceID *uuid.UUID
-	// Role is nil if the invitation is for a new passkey of PersonID.
+	// Role is nil if the person PersonID only registers a new passkey.
 	Role       *Role
 	PersonID   *uuid.UUID
 	InvitedBy  string

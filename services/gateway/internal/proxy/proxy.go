@@ -89,21 +89,19 @@ func (b *buffers) Put(used []byte) { b.pool.Put(&used) }
 // Close closes the idle connections.
 func (p *Upstreams) Close() { p.transport.CloseIdleConnections() }
 
-// destination is the address to which a request is forwarded. The function rewrite reads the
-// destination from the context of the request.
+// destination is the address to which a request is forwarded.
 type destination struct {
-	base  *url.URL
-	path  *url.URL
-	token string
-	owner string
-	// observe is nil if no function observes the result.
+	base    *url.URL
+	path    *url.URL
+	token   string
+	owner   string
 	observe Observe
 }
 
-// Observe receives the result of a forwarded request before the client does. The result is the
-// response, or the error if the service sent no response. Observe can replace the body of the
-// response. If Observe returns an error, the client receives this error instead of the response.
-// Observe is called once for each request.
+// Observe is called once for each forwarded request. It can replace the body of the response. If
+// Observe returns an error, the client receives this error instead of the response.
+//
+// If the service sent no response, response is nil and err is the error.
 type Observe func(response *http.Response, err error) error
 
 type targetKey struct{}

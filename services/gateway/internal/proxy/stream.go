@@ -35,8 +35,8 @@ func (p *Upstreams) Stream(
 		return err
 	}
 	control := http.NewResponseController(w)
-	// Without this call, net/http treats the end of its ReadTimeout as a disconnect of the client. The
-	// error is ignored, because every writer with a network connection supports deadlines.
+	// Otherwise net/http would end the request after ReadTimeout. The error is ignored, because every
+	// writer with a network connection supports deadlines.
 	_ = control.SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

@@ -50,9 +50,8 @@ func Public() Table {
 	}
 }
 
-// Open returns the routes that need no key. Requests on these routes are not counted, except
-// requests for /recordings. A link to a recording contains a signature, and requests for the
-// recording are counted by the client's address.
+// Open returns the routes that need no key. Of these routes, only /recordings has a rate limit. It
+// counts requests by the client's address.
 func Open() Table {
 	get := []string{http.MethodGet}
 	return Table{

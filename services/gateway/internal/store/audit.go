@@ -22,8 +22,7 @@ const intentValues = `@id, @operator, @actor_type, @actor_id, @actor_name, @acti
 
 const insertIntent = `INSERT INTO audit_intents (` + intentColumns + `) VALUES (` + intentValues + `)`
 
-// Intend stores an intent. The intent records that a change is about to be made, so call Intend
-// before the change is sent.
+// Intend records in the audit log that a change is about to be made. Call Intend before the change.
 func (s *Store) Intend(ctx context.Context, intent audit.Intent) error {
 	_, err := s.pool.Exec(ctx, insertIntent, intentArgs(intent))
 	if err != nil {
@@ -48,8 +47,7 @@ const unflushed = `(SELECT set_config('synchronous_commit', 'off', true) = 'off'
 
 const (
 	deleteIntent = `DELETE FROM audit_intents WHERE id = @id`
-	// If Postgres loses this commit in a crash, the retention job writes an entry with the outcome
-	// unknown.
+	// If a crash loses the DELETE, the retention job writes an audit entry with the outcome `unknown`.
 	dropIntent = deleteIntent + ` AND ` + unflushed
 )
 
@@ -61,8 +59,7 @@ func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
 	return nil
 }
 
-// If a change was very slow, the retention job could already have written its audit entry. ON
-// CONFLICT then leaves that entry unchanged.
+// ON CONFLICT keeps an entry that the retention job has already written for a very slow change.
 const (
 	entryHead = `INSERT INTO audit_entries (` + intentColumns + `, status, outcome, after, occurred_at)
 VALUES (` + intentValues + `, @status, @outcome, @after, `

@@ -236,8 +236,7 @@ VALUES (@id, @name, @email, @issuer, @subject)
 ON CONFLICT (issuer, subject) DO UPDATE SET name = @name, email = @email RETURNING id`
 	deleteOldGroupRoles = `DELETE FROM memberships WHERE person_id = @person AND from_groups
 	AND NOT coalesce(workspace_id, '00000000-0000-0000-0000-000000000000') = ANY(@workspaces::uuid[])`
-	// This statement changes an existing role only if a group gave this role. It ignores an unknown
-	// workspace.
+	// A role that did not come from a group is not changed.
 	saveGroupRole = `INSERT INTO memberships AS known (person_id, workspace_id, role, from_groups)
 SELECT @person, @workspace, @role, true
 WHERE @workspace::uuid IS NULL OR EXISTS (SELECT FROM workspaces WHERE id = @workspace)

@@ -216,9 +216,8 @@ func (s *Store) RemoveMember(ctx context.Context, personID uuid.UUID, workspaceI
 	})
 }
 
-// changeMember locks the workspace or, for operators, the table memberships, so that changes of
-// owners and operators run one after the other. Then it calls change with the current role of the
-// person. change returns true if the person keeps this role.
+// changeMember calls change with the person's current role. change returns true if the person keeps
+// this role. Concurrent changes of owners, or of operators, run one after the other.
 func (s *Store) changeMember(
 	ctx context.Context, personID uuid.UUID, workspaceID *uuid.UUID,
 	change func(tx pgx.Tx, old people.Role) (keeps bool, err error),
