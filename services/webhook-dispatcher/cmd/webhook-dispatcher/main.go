@@ -48,7 +48,7 @@ func spec() app.Spec[Config] {
 				if err != nil {
 					return err
 				}
-				return rotation{store: store.New(pool, box), out: os.Stdout, progress: os.Stderr}.run(ctx)
+				return resealCommand{store: store.New(pool, box), out: os.Stdout, progress: os.Stderr}.run(ctx)
 			},
 		}},
 	}

@@ -16,10 +16,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// rotation is the command `reseal`. After the operator has changed the first key of SEALING_KEYS,
-// the command encrypts the secrets of all subscriptions with this key. It can run while replicas
-// serve requests.
-type rotation struct {
+// resealCommand encrypts the secrets of all subscriptions with the first key of SEALING_KEYS. It
+// can run while replicas serve requests.
+type resealCommand struct {
 	store *store.Store
 	// out receives the totals at the end: one line of text, or a JSON object if the caller is a
 	// script (service.Scripted). progress receives a line of text after every progressInterval
@@ -39,7 +38,7 @@ const (
 // run encrypts again, with the first key of SEALING_KEYS, every secret that is sealed with another
 // key. If run returns nil, the first key opens every secret. After an error, run can be called
 // again. It then encrypts the remaining secrets.
-func (w rotation) run(ctx context.Context) error {
+func (w resealCommand) run(ctx context.Context) error {
 	var all secretTotals
 	all.unopened = map[store.Unopened]int{}
 	next := cmp.Or(w.progressInterval, resealProgress)

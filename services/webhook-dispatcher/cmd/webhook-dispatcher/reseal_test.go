@@ -120,7 +120,7 @@ func (h *fixture) countOpened(ids ...string) (n int) {
 func (h *fixture) reseal(ids ...string) (output string, err error) {
 	h.t.Helper()
 	var out bytes.Buffer
-	command := rotation{store: h.store(ids...), out: &out, progress: &out, batchSize: 7, progressInterval: 20}
+	command := resealCommand{store: h.store(ids...), out: &out, progress: &out, batchSize: 7, progressInterval: 20}
 	err = command.run(h.t.Context())
 	return out.String(), err
 }
@@ -128,7 +128,7 @@ func (h *fixture) reseal(ids ...string) (output string, err error) {
 func (h *fixture) resealForScript(ctx context.Context, ids ...string) (output, progress string, err error) {
 	h.t.Helper()
 	var out, beside bytes.Buffer
-	command := rotation{store: h.store(ids...), out: &out, progress: &beside, batchSize: 7, progressInterval: 20}
+	command := resealCommand{store: h.store(ids...), out: &out, progress: &beside, batchSize: 7, progressInterval: 20}
 	err = command.run(service.ForScript(ctx))
 	return out.String(), beside.String(), err
 }
@@ -231,7 +231,7 @@ func TestReseal_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) {
 	h.subscribe(60, "old")
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &cancelingWriter{lines: 2, cancel: cancel}
-	err := rotation{store: h.store("new", "old"), out: out, progress: out, batchSize: 7, progressInterval: 7}.run(ctx)
+	err := resealCommand{store: h.store("new", "old"), out: out, progress: out, batchSize: 7, progressInterval: 7}.run(ctx)
 	if err == nil {
 		t.Fatal("interrupted Run = nil, want an error")
 	}
@@ -290,7 +290,7 @@ func TestReseal_DoesNotOverwriteASecretThatChangedDuringTheRun(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() {
-				done <- rotation{store: h.store("new", "old"), out: io.Discard, progress: io.Discard}.run(t.Context())
+				done <- resealCommand{store: h.store("new", "old"), out: io.Discard, progress: io.Discard}.run(t.Context())
 			}()
 			h.awaitBlocked()
 			h.secrets[made[2]] = rotated

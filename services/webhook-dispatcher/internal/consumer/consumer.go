@@ -1,5 +1,5 @@
-// Package consumer handles Kafka records. It turns public events into deliveries, and stores a copy
-// of the workspace settings that decide about deliveries.
+// Package consumer handles Kafka records. It turns public events into deliveries, and stores the
+// workspace settings on which deliveries depend.
 package consumer
 
 import (

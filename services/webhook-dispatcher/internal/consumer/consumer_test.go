@@ -204,8 +204,7 @@ func TestCallEvents_RepeatedAndReorderedEventsAreDeliveredOnce(t *testing.T) {
 	}
 }
 
-// In an event of a call request, the field call_id contains the id of the call request. Deliveries
-// with the same call_id are sent in the order of their sequences.
+// For an event of a call request, the column call_id contains the id of the call request.
 func TestCallEvents_EventOfARequestIsDelivered(t *testing.T) {
 	t.Parallel()
 	h, ws, request := newFixture(t), uuid.New(), uuid.New()

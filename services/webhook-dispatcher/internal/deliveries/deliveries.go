@@ -62,9 +62,8 @@ func CreatedAt(id uuid.UUID) (at time.Time, ok bool) {
 type Event struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
-	// ObjectID is the id of the call, the call request, the subscription or the workspace (for an
-	// event of its wallet) that the event is about. Events with the same ObjectID are delivered in the
-	// order of their sequences. ObjectID is nil for webhook.test.
+	// ObjectID is the id of a call, a call request, a subscription or a workspace. It is nil for
+	// webhook.test. Events with the same ObjectID are delivered in the order of Sequence.
 	ObjectID  *uuid.UUID
 	Type      string
 	Sequence  int32
@@ -218,8 +217,7 @@ type Response struct {
 	// Code is the HTTP status. It is 0 if there was no response.
 	Code    int
 	Failure Failure
-	// Detail names the cause of the failure more exactly than Failure. Detail is empty if the cause is
-	// unknown.
+	// Detail is the exact cause of the failure. It is empty if the cause is unknown.
 	Detail string
 	// Excerpt is the beginning of the response body.
 	Excerpt string

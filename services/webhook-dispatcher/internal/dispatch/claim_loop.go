@@ -17,19 +17,18 @@ const (
 	// number of subscriptions that one call of ListDue reads.
 	pollRows = 1000
 	listSize = 256
-	// A delivery can be committed after its due time. Therefore each poll reads the end of the
-	// previous period again. This overlap is wakeOverlap after a call of Wake, pollOverlap at each
-	// poll interval, and longOverlap once in each longPollInterval.
-	wakeOverlap      = 200 * time.Millisecond
-	pollOverlap      = 5 * time.Second
-	longOverlap      = time.Minute
+	// Each poll reads the end of the previous period again, because a delivery can be committed after
+	// its due time. These constants are the lengths of this overlap.
+	wakeOverlap      = 200 * time.Millisecond // after Wake
+	pollOverlap      = 5 * time.Second        // at each poll interval
+	longOverlap      = time.Minute            // once in each longPollInterval
 	longPollInterval = 30 * time.Second
 	// listInterval is the interval at which all active subscriptions with due deliveries are
 	// listed. The list finds deliveries that a poll missed because they were committed more than
 	// longOverlap after their due time.
 	listInterval = 10 * time.Minute
-	// minRoundInterval is the minimum time between two rounds of the claim loop. Several requests can
-	// end in this time. A single claim then takes the deliveries for all free requests.
+	// minRoundInterval is the minimum time between two rounds of the claim loop, so that one claim
+	// reads the deliveries for several requests.
 	minRoundInterval = 3 * time.Millisecond
 	claimTimeout     = 5 * time.Second
 )
@@ -89,9 +88,8 @@ type poller struct {
 	claimSent bool
 }
 
-// pollDue reads which deliveries became due since the last poll and adds their endpoints to
-// p.limits. The first call, and then one call in each listInterval, lists all active subscriptions
-// with due deliveries.
+// pollDue adds the endpoints that have deliveries due since the last poll to p.limits. At the first
+// call and once in each listInterval, it adds every endpoint with due deliveries.
 func (p *poller) pollDue(ctx context.Context, tick bool) error {
 	if p.polledTo.IsZero() || time.Since(p.listedAt) > listInterval {
 		return p.list(ctx)

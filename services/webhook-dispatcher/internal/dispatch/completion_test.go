@@ -106,7 +106,7 @@ func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
 
 // The next event of a call arrives while the result of the previous event is being stored. The
 // first claim for the next event returns no delivery, because the previous event has no result yet.
-func TestComplete_NextEventOfACallIsSentAfterTheStoredResult(t *testing.T) {
+func TestComplete_NextEventOfACallIsSentAfterTheResultIsStored(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	hook := newReceiver(t, nil)
@@ -151,8 +151,8 @@ func (d runningDispatcher) claims(t *testing.T) (n uint64) {
 	return n
 }
 
-// lossyConn discards the next response to a statement that stores results if discardNext is true.
-// The client then cannot find out whether the COMMIT succeeded.
+// lossyConn loses the response to a COMMIT. If discardNext is true, it closes the connection after
+// the next statement that stores results.
 type lossyConn struct {
 	net.Conn
 	discardNext *atomic.Bool

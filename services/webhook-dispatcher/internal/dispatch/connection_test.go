@@ -25,9 +25,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// nameServer is a DNS server for one name. v4 contains the addresses for A queries, and v6 the
-// addresses for AAAA queries. Each response contains the next address of its list, and the last
-// address is repeated. If the address is invalid, the response has no record.
+// nameServer is a DNS server that responds with the next address of v4 or v6 and repeats the last
+// one. For an invalid address, the response contains no address.
 type nameServer struct {
 	mu     sync.Mutex
 	v4, v6 []netip.Addr

@@ -3,8 +3,8 @@ package dispatch
 import "time"
 
 const (
-	// recoveryTime is the time for which an endpoint must respond quickly before a new slowdown can
-	// begin. If the endpoint is slow again within this time, the previous slowdown continues.
+	// recoveryTime is the minimum time between two slowdowns of an endpoint. If the endpoint is slow
+	// again earlier, the previous slowdown continues.
 	recoveryTime = 5 * time.Second
 	// maxOtherDelay is the maximum delay that other causes than the endpoint may add. If they
 	// delayed a delivery longer, the delivery does not count as delayed by its endpoint.

@@ -77,8 +77,8 @@ type endpoint struct {
 	decreasedAt time.Time
 	// healthy is true if the last response was quick and the endpoint is not stalled.
 	healthy bool
-	// respondedAt is the time of the last response. If a request starts while no other request is in
-	// flight, respondedAt becomes the start time of this request.
+	// respondedAt is the time of the last response. After an idle time, it is the start of the first
+	// request.
 	respondedAt  time.Time
 	idleSince    time.Time
 	slowdown     slowdown
@@ -381,9 +381,7 @@ func (l *endpointLimits) wakeBlocked(ids []uuid.UUID) {
 }
 
 // refreshEndpoints marks stalled endpoints as unhealthy, queues endpoints with due deliveries, and
-// removes idle endpoints. It also queues an endpoint that waits for a host although the host is
-// below its limit. This happens if the endpoint that the host queued for its last free request has
-// another url now. The dispatcher calls refreshEndpoints once in each poll interval.
+// removes idle endpoints. The dispatcher calls it once in each poll interval.
 func (l *endpointLimits) refreshEndpoints() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -395,6 +393,8 @@ func (l *endpointLimits) refreshEndpoints() {
 			e.slowdown.update(true, e.respondedAt.Add(slowThreshold))
 		case e.first.due || e.retry.due:
 			e.blocked = false
+			// The host offered its last free request to an endpoint that now has another url. Therefore e
+			// still waits, although the host is below its limit.
 			if to := l.hosts[e.host]; to != nil && e.currentList == to.waitingEndpoints && to.inFlight < l.maxPerHost {
 				l.dequeue(e)
 			}
@@ -430,8 +430,7 @@ func (l *endpointLimits) availableRequests(e *endpoint, to *host) int {
 		return 0
 	}
 	free := l.freeRequests(e.healthy)
-	// with n further requests, the endpoint uses at most 1/freeShare of the requests that are then
-	// still free
+	// n is the largest number for which inFlight + n <= (free - n) / freeShare
 	n := (free - freeShare*e.inFlight) / (freeShare + 1)
 	if e.inFlight == 0 {
 		n = max(n, min(free, 1))

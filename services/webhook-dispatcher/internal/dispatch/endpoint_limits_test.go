@@ -315,8 +315,8 @@ func TestLimits_AFailedClaimIsRepeated(t *testing.T) {
 	wantEqual(t, "requests", len(c.inFlight), minLimit)
 }
 
-// A PATCH can change the url while a claim runs. The reservation was counted for the previous host,
-// so the end of the claim must remove it from this host.
+// A PATCH changes the url during a claim. The end of the claim must remove the reservation from the
+// previous host.
 func TestLimits_URLChangeDuringAClaimFreesTheReservation(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*endpointLimits, []reservation){

@@ -71,10 +71,8 @@ func TestReplay_SendsTheSameDeliveryWithFiveNewAttempts(t *testing.T) {
 	}
 }
 
-// One process is killed after it has committed a replay and before it wakes its dispatcher. Another
-// process is killed while it sends the replayed deliveries. Every delivery of the replay must be
-// sent, and only the requests in flight may be sent twice. The events of each call must arrive in
-// the order of their sequences, before new events.
+// One process is killed after the commit of a replay, another one while it sends the replayed
+// deliveries. Only the requests in flight may be sent twice.
 func TestReplayPeriod_CrashNeitherLosesNorRepeatsADelivery(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -446,8 +446,8 @@ func TestHub_LimitsTheStreamsOfAReplica(t *testing.T) {
 	}
 }
 
-// The renewal has read the list of open streams and waits for a lock. During this wait, one of the
-// streams is closed. After the renewal, the closed stream must have no row.
+// The stream is closed while hub.renew waits for a lock. After hub.renew, the stream must have no
+// row.
 func TestHub_RenewalDoesNotKeepTheRowOfAClosedStream(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()

@@ -241,13 +241,10 @@ func (h *Hub) workspaces() []uuid.UUID {
 	return ids
 }
 
-// poll wakes the streams of the workspaces that have new events since the last poll, except streams
-// that have already read them. It returns the timeline of the database.
+// poll wakes the streams that have new events, and returns the timeline of the database.
 //
-// After a failover to an asynchronous standby, the database can lack commits. New events can then
-// have positions that a stream has already sent. Therefore poll ends the streams that were opened
-// in another timeline. It also ends streams if the newest position of a workspace decreased, which
-// shows that the tables were restored.
+// After a failover or a restore, new events can have positions that a stream has already sent. poll
+// then ends the stream.
 func (h *Hub) poll(ctx context.Context, workspaces []uuid.UUID) (found bool, timeline string, err error) {
 	if len(workspaces) == 0 {
 		timeline, err = h.store.Timeline(ctx)

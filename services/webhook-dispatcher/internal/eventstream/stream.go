@@ -58,7 +58,8 @@ func (s *Stream) Close(ctx context.Context) {
 	s.hub.remove(s)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	if err := s.hub.store.CloseStreams(ctx, s.id); err != nil { // after its lease has ended, the row has no effect
+	// the error is only logged, because a remaining row has no effect after the end of its lease
+	if err := s.hub.store.CloseStreams(ctx, s.id); err != nil {
 		slog.WarnContext(ctx, "closed event stream not deleted from the database", "error", err)
 	}
 }

@@ -111,8 +111,7 @@ func (f *fixture) readUntil(lines *bufio.Scanner, last string) (all []string) {
 	return nil
 }
 
-// Two replicas read each turn. A turn must not change the position of a stream, because turns are
-// not stored.
+// A turn is not stored, so it must not change the position of a stream.
 func TestTurns_AreSentToStreamsOfTheirWorkspaceThatRequestTurns(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()

@@ -98,8 +98,7 @@ func streamFilter(query url.Values, turns bool) (filter eventstream.Filter, err 
 	if len(query["types"]) > 1 {
 		return filter, apierr.Validation("types", "must stand once in the query.")
 	}
-	// types may contain webhook.test, as the events of a subscription may, but this value has no
-	// effect
+	// webhook.test is accepted in types, but has no effect.
 	known := subscriptions.Events()
 	if turns {
 		known = append(known, eventstream.TurnType)

@@ -110,8 +110,9 @@ type pollRow struct {
 	More      bool
 }
 
-// pollDue returns due subscriptions. A subscription that was resumed, or whose workspace changed,
-// is returned twice: once for its first attempts and once for its retries. Its due time is unknown.
+// pollDue returns subscriptions with due deliveries. A subscription that was resumed, or that
+// belongs to a changed workspace, has one row for first attempts and one for retries, without a due
+// time.
 const pollDue = `
 WITH due AS MATERIALIZED (
     SELECT q.subscription_id, q.is_retry, q.due_at, q.delivery_id
@@ -309,9 +310,8 @@ func (r claimedRow) work() deliveries.Work {
 	}
 }
 
-// With claimSettings, the commit of a claim does not wait for the disk, so that requests are sent
-// earlier. If a crash of the database loses the claim, the delivery is sent again with the same
-// attempt number, and only the first stored result counts.
+// With claimSettings, the commit of a claim does not wait for the disk. If a crash loses the claim,
+// the delivery is sent again with the same attempt number.
 const claimSettings = genericPlan + `, set_config('synchronous_commit', 'off', true)`
 
 const claimDue = `

@@ -130,15 +130,8 @@ func resultArgs(results []deliveries.Result) pg.Args {
 const lockFinished = `
 SELECT FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
 
-// settleUnwritten ignores results that are already stored. Only the table attempts shows whether a
-// result was stored, because the queue row keeps the attempt number until the next claim.
-//
-// If the data of the call has already been erased, the excerpt of the response is not stored,
-// because a response can repeat the request.
-//
-// While a subscription is healthy, its row in subscription_health is updated at most once a second.
-// Each update leaves an old version of the row, and later updates read all old versions until a
-// vacuum removes them.
+// settleUnwritten ignores results that are already in the table attempts. The queue row does not
+// show this, because it keeps the attempt number until the next claim.
 const (
 	settleOpen      = settleBegin + settleEnd
 	settleUnwritten = settleBegin + `
@@ -156,6 +149,9 @@ WITH open AS MATERIALIZED (
                                position)
     JOIN delivery_queue q ON q.delivery_id = r.id AND q.attempt = r.no AND q.replay = r.replay
     WHERE q.delivery_id = ANY (@ids::uuid[])`
+	// settleEnd stores no excerpt for an erased call, because a response can repeat the request. It
+	// updates a healthy row of subscription_health at most once a second, because each update leaves
+	// a dead row version.
 	settleEnd = `
 ), ended AS (
     DELETE FROM delivery_queue q USING open
@@ -241,9 +237,8 @@ func (r healthRow) health() SubscriptionHealth {
 	}}
 }
 
-// MarkWarned records that a subscription fails, and stores the event webhook_subscription.failing.
-// first is false if an earlier call has already done this, if a delivery has succeeded since the
-// rule was checked, or if the subscription is not active.
+// MarkWarned stores the event webhook_subscription.failing. first is false if an earlier call has
+// stored the event, if a delivery has succeeded since, or if the subscription is not active.
 func (s *Store) MarkWarned(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		first = false

@@ -240,11 +240,10 @@ JOIN unnest(@events::uuid[], @order::int[]) AS batch (id, place) ON batch.id = f
 WHERE NOT EXISTS (SELECT FROM stream_events s WHERE s.event_id = f.id)`
 
 // A delivery is queued only if its row in deliveries is new, so a record that Kafka repeats queues
-// nothing. If an event is published again with another time, its delivery has another id. This
-// second delivery is not stored while the first attempt for the event is queued.
+// nothing.
 //
-// The due time is the time of the INSERT. If the time from the INSERT to the commit is longer than
-// the overlap of two polls, a poll can miss the delivery.
+// An event that is published again with another time gets no second delivery while its first
+// attempt is queued.
 const insertDeliveries = `
 WITH fresh AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,

@@ -13,10 +13,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// The test inserts insertedDeliveries rows over 31 days. Only the three oldest rows have the rare
-// statuses, the rare event type and the searched call. A filter searches for up to 7 pairs of
-// status and event type in each of 42 partitions, and each search reads two or three database
-// pages. Therefore a list may read at most maxPages database pages.
+// Only the three oldest deliveries have the rare statuses, the rare event type and the searched
+// call. A list makes up to 7 index searches in each of 42 partitions, and may read at most maxPages
+// pages.
 const (
 	insertedDeliveries = 30_000
 	maxPages           = 3000

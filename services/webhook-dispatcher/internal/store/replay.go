@@ -21,8 +21,8 @@ type Replay struct {
 	DeliveryID uuid.UUID
 	// CallID selects the deliveries of a call, if DeliveryID is zero.
 	CallID uuid.UUID
-	// If DeliveryID and CallID are zero, Status and Since select the deliveries with this status that
-	// ended at Since or later. Status must be Failed or Skipped.
+	// Status is Failed or Skipped. If DeliveryID and CallID are zero, Replay selects the deliveries
+	// with this status that ended at Since or later.
 	Status deliveries.Status
 	Since  time.Time
 	// Before excludes deliveries that ended at this time or later. If Before is zero, no delivery

@@ -23,8 +23,7 @@ var ErrTooMany = errors.New("the period has too many deliveries")
 // ErrErased means that the body of an event was erased or has expired.
 var ErrErased = errors.New("the body of the event was erased or has expired")
 
-// ErrInProgress means that an attempt is in progress, and that this attempt is not the first one of
-// its series.
+// ErrInProgress means that a retry of the delivery is in progress.
 var ErrInProgress = errors.New("an attempt of the delivery is in progress")
 
 // Period selects the deliveries of events that were created at Since or later and before Until.
@@ -176,9 +175,8 @@ SELECT d.status, d.erased_at IS NOT NULL
 FROM deliveries d WHERE d.id = @id AND d.created_at = @created_at
 FOR UPDATE OF d`
 
-// restartWaiting changes only a delivery that waits for a retry. The result of the last attempt of
-// such a delivery is stored, so delivery_queue and deliveries have the same number of attempts.
-// During an attempt, the number in delivery_queue is larger by one.
+// restartWaiting changes only a delivery that waits for a retry. During an attempt,
+// delivery_queue.attempt is larger than deliveries.attempts.
 const restartWaiting = `
 WITH again AS (
     UPDATE delivery_queue q

@@ -147,7 +147,7 @@ func TestResend_ReplacesASeriesWhoseRetryIsDue(t *testing.T) {
 	id := r.queued(uuid.New(), 1, "call.completed")
 	r.settle(deliveries.OutcomeRetry, r.claimAll(r.sub)...)
 	r.makeDue()
-	for range 2 { // the second request finds the series of the first request
+	for range 2 { // the second request begins no new series
 		queued := r.resend(id)
 		wantEqual(t, "replays", queued.Replays, 1)
 		wantEqual(t, "attempts with a result", queued.Attempts, 0)

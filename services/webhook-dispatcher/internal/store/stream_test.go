@@ -178,13 +178,13 @@ func storeRandomly(t *testing.T, st *store.Store, pool *pgxpool.Pool, workspaces
 	return stored
 }
 
-// followStream reads the stream. When `over` is true, it stops at the end of the stream and returns
-// the number of events.
-func followStream(t *testing.T, st *store.Store, ws uuid.UUID, over *atomic.Bool) int {
+// followStream reads the stream until writersDone is true and no event is left. It returns the
+// number of events.
+func followStream(t *testing.T, st *store.Store, ws uuid.UUID, writersDone *atomic.Bool) int {
 	t.Helper()
 	cursor, seen := firstCursor(t, st), map[uuid.UUID]bool{}
 	for {
-		last := over.Load()
+		last := writersDone.Load()
 		page, _, err := st.StreamEvents(t.Context(), ws, cursor, store.StreamPage{Limit: 5, MaxBytes: 1 << 20})
 		if err != nil {
 			t.Errorf("StreamEvents: %v", err)
@@ -217,16 +217,16 @@ func TestStream_ReaderSeesEveryEventOnce(t *testing.T) {
 	st := store.New(pool, box(t))
 	workspaces := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
 	stored, seen := make([]map[uuid.UUID]int, 8), make([]int, len(workspaces))
-	var over atomic.Bool
+	var writersDone atomic.Bool
 	var writers, readers sync.WaitGroup
 	for i := range stored {
 		writers.Go(func() { stored[i] = storeRandomly(t, st, pool, workspaces) })
 	}
 	for i, ws := range workspaces {
-		readers.Go(func() { seen[i] = followStream(t, st, ws, &over) })
+		readers.Go(func() { seen[i] = followStream(t, st, ws, &writersDone) })
 	}
 	writers.Wait()
-	over.Store(true)
+	writersDone.Store(true)
 	readers.Wait()
 	for i, ws := range workspaces {
 		total := 0
@@ -510,8 +510,6 @@ func TestOpenStream_ExpiredLeaseDoesNotCount(t *testing.T) {
 	}
 }
 
-// The stream has 300,000 events of 100 workspaces in four days. Each statement of a stream must
-// read few database pages.
 func TestStream_ReadsFewDatabasePages(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

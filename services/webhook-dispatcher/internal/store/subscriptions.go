@@ -213,9 +213,8 @@ type Unopened struct {
 	Missing bool
 }
 
-// Reseal reads at most limit subscriptions after afterID, including deleted ones, and seals their
-// secrets with the first key. If a replica rotates a secret while Reseal runs, Reseal reads the
-// secret again, because the replica may have sealed it with the old first key.
+// Reseal seals the secrets of at most limit subscriptions after afterID with the first key. Deleted
+// subscriptions are included.
 func (s *Store) Reseal(ctx context.Context, afterID uuid.UUID, limit int) (done Resealed, err error) {
 	rows, err := pg.Many[sealedRow](ctx, s.pool, sealedAfter, pgx.NamedArgs{"after": afterID, "limit": limit})
 	for err == nil && len(rows) > 0 {
@@ -244,6 +243,7 @@ func (s *Store) Reseal(ctx context.Context, afterID uuid.UUID, limit int) (done 
 		}
 		done.Resealed += len(swapped)
 		ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool { return slices.Contains(swapped, idRow{id}) })
+		// these secrets were rotated in the meantime, possibly by a replica that seals with the old key
 		rows, err = pg.Many[sealedRow](ctx, s.pool, sealedOf, pgx.NamedArgs{"ids": ids})
 	}
 	if err != nil {

@@ -67,9 +67,8 @@ func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (chang
 	return tag.RowsAffected() > 0, nil
 }
 
-// upsertWorkspace excludes versions that are already stored, because ON CONFLICT locks the row even
-// if its WHERE is false. For versions that ApplySetting has already stored, a batch would otherwise
-// hold these locks until its commit.
+// WHERE NOT EXISTS prevents a row lock until the commit of the batch. ON CONFLICT locks the row
+// even if its WHERE is false.
 const upsertWorkspace = `
 INSERT INTO workspaces (id, version, suspended, webhooks_enabled, keep_days)
 SELECT @id::uuid, @version::bigint, @suspended::boolean, @webhooks::boolean, nullif(@keep_days::int, 0)

@@ -9,8 +9,7 @@ import (
 // reached. Test deliveries are not counted
 // (docs/reference/api/webhooks.md#failure-counter-and-automatic-disabling).
 type FailureRule struct {
-	// Failures is the number of consecutive failed attempts after which the subscription can become
-	// failed.
+	// Failures is the minimum number of consecutive failed attempts.
 	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"Number of consecutive failed attempts that disables a subscription (status failed), if the other two WEBHOOK_FAILED_AFTER thresholds are reached too."`
 	// Duration is the minimum time since the first of these failures.
 	Duration time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"Time since the first of the consecutive failed attempts that disables a subscription (status failed), if the other two WEBHOOK_FAILED_AFTER thresholds are reached too."`
