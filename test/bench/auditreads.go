@@ -75,8 +75,8 @@ func measureAuditedReads(ctx context.Context, b *bench) error {
 		}
 		reads += len(withEntry.took)
 		if round > 0 { // the first round opens connections and does not count
-			audited.add(withEntry, auditRounds)
-			plain.add(withoutEntry, auditRounds)
+			audited.addRound(withEntry, auditRounds)
+			plain.addRound(withoutEntry, auditRounds)
 		}
 	}
 	for call, want := range map[string]int{with: reads, without: 0} {
@@ -152,8 +152,8 @@ func readsCall(w *kit.Workspace, id string) func(context.Context, int) error {
 	}
 }
 
-// add adds the result of one round. rounds is the number of rounds of the whole measurement.
-func (l *loopResult) add(round loopResult, rounds float64) {
+// addRound adds the result of one round. perSecond becomes the mean of all rounds.
+func (l *loopResult) addRound(round loopResult, rounds float64) {
 	l.took = append(l.took, round.took...)
 	l.perSecond += round.perSecond / rounds
 }

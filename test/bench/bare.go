@@ -247,7 +247,7 @@ func (b *bareDials) runEvenly(ctx context.Context, rate int, long time.Duration)
 		return nil, fmt.Errorf("baseline dials: %s", strings.SplitN(err.Error(), "\n", 2)[0])
 	}
 	entries, err := b.log.since(ctx)
-	for to, at := range countDials(entries, numbers).at {
+	for to, at := range countDials(entries, numbers).dialedAt {
 		took = append(took, at.Sub(due[to]))
 	}
 	return took, err

@@ -37,12 +37,12 @@ type CallSetup struct {
 	Hooks   *kit.Receiver
 	Landing *Landing
 	Meter   *probe.Meter
-	// TurnCPU measures the CPU time of one pass through the six-commit loop. It returns 0 if the CPU
-	// time cannot be measured.
+	// TurnCPU measures the CPU time of the commits in sixCommits. It returns 0 if the CPU time cannot
+	// be measured.
 	TurnCPU func(context.Context) (time.Duration, error)
 	// Each is the duration of one measurement.
 	Each time.Duration
-	// Held is the number of calls that the measurement Held keeps answered at the same time.
+	// Held is the number of concurrent calls in the measurement with the same name.
 	Held int
 }
 
@@ -136,8 +136,8 @@ func ids(workspaces []*kit.Workspace) (ids []string) {
 	return ids
 }
 
-// forEach calls do for each item. The given number of goroutines share the items. After the first
-// error, no further item is started.
+// forEach calls the function do for each item, in the given number of goroutines. It stops after
+// the first error.
 func forEach[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
 	var (
 		wg     sync.WaitGroup

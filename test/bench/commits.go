@@ -14,10 +14,10 @@ const (
 	// statisticsDelay is longer than 10 s. An idle backend of Postgres reports its statistics after at
 	// most 10 s.
 	statisticsDelay = 11 * time.Second
-	// measuredPosts is the number of POST requests of the measurement. The pause `apart` between two
-	// requests is so long that the requests do not share a commit.
+	// measuredPosts is the number of measured POST requests. postInterval is so long that two requests
+	// do not share a commit.
 	measuredPosts = 40
-	apart         = 100 * time.Millisecond
+	postInterval  = 100 * time.Millisecond
 	// commitTolerance is in commits per POST. It is needed because the background work can differ
 	// between the idle period and the period with POST requests.
 	commitTolerance = 0.5
@@ -51,8 +51,8 @@ func countTransactions(ctx context.Context, db *pgx.Conn) (t transactions, err e
 	return t, err
 }
 
-// perPOST returns the transactions of one POST between the readings before and after. It subtracts
-// the transactions that an idle stack makes in the same time.
+// perPOST returns the transactions of one POST. It subtracts the background work, which is measured
+// between idle and before.
 func perPOST(idle, before, after transactions, posts int) (all, writing, counting float64) {
 	share := after.at.Sub(before.at).Seconds() / before.at.Sub(idle.at).Seconds()
 	of := func(idle, before, after int64) float64 {
@@ -92,7 +92,7 @@ func measureCommits(ctx context.Context, b *bench) error {
 	all, writing, counting := perPOST(read[0], read[1], read[2], measuredPosts)
 	made := writing - counting
 	fmt.Printf("  transactions of a POST   %8.1f      "+
-		"(pg_stat_database.xact_commit of %d POSTs %s apart, less the background's)\n", all, measuredPosts, apart)
+		"(pg_stat_database.xact_commit of %d POSTs %s apart, less the background's)\n", all, measuredPosts, postInterval)
 	fmt.Printf("    that wait for no disk  %8.1f      (reads, and %.1f of the rate limit's unlogged table)\n", all-made, counting)
 	fmt.Printf("    durable commits        %8.1f      (expected: %d, of which the POST awaits %d before it answers)\n", made, expectedCommits, awaitedCommits)
 	if made > expectedCommits+commitTolerance {
@@ -113,7 +113,7 @@ func placeApart(ctx context.Context, w *kit.Workspace, n int) error {
 		if err := place(ctx, w, int64(i), tomorrow()); err != nil {
 			return err
 		}
-		if err := rest(ctx, apart); err != nil {
+		if err := rest(ctx, postInterval); err != nil {
 			return err
 		}
 	}

@@ -33,10 +33,10 @@ const (
 	goalPages = 1.5
 	// goalPaint limits the time, in ms, until the largest part of a page is painted. The goal applies
 	// to a machine with two idle cores.
-	goalPaint = 1000.0
-	// consolePages is the number of requests of each list. consolePaints is the number of times that a
-	// browser loads each list. consoleCalls is the number of calls that the page Live shows.
-	consolePages, consolePaints, consoleCalls = 60, 7, 30
+	goalPaint     = 1000.0
+	consolePages  = 60 // requests of each list
+	consolePaints = 7  // times that a browser loads each list
+	consoleCalls  = 30 // calls that the page Live shows
 )
 
 // consoleSession is an operator who is signed in to the console.
@@ -52,12 +52,12 @@ func measureConsole(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	many, few, err := b.histories(ctx)
+	largeHistory, smallHistory, err := b.histories(ctx)
 	if err != nil {
 		return err
 	}
 	for _, list := range []string{"calls", "call-requests"} {
-		if err := session.compareLists(ctx, list, few, many); err != nil {
+		if err := session.compareLists(ctx, list, smallHistory, largeHistory); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func measureConsole(ctx context.Context, b *bench) error {
 	if err := rest(ctx, time.Minute); err != nil {
 		return err
 	}
-	if err := session.measurePaint(tab, many); err != nil {
+	if err := session.measurePaint(tab, largeHistory); err != nil {
 		return err
 	}
 	return session.measureLive(ctx, tab, b)
@@ -115,12 +115,12 @@ func (s *consoleSession) page(h *history, list string) string {
 	return s.base.JoinPath("w", h.ID, list).String()
 }
 
-// compareLists requests the list of the histories few and many alternately, so that the histories
-// are measured under the same background load.
-func (s *consoleSession) compareLists(ctx context.Context, list string, few, many *history) error {
+// compareLists requests a list of the small history and of the large history alternately, so that
+// both have the same background load.
+func (s *consoleSession) compareLists(ctx context.Context, list string, smallHistory, largeHistory *history) error {
 	var took [2][]time.Duration
 	for i := range consolePages + warmUp {
-		for side, h := range []*history{few, many} {
+		for side, h := range []*history{smallHistory, largeHistory} {
 			spent, err := s.load(ctx, s.page(h, list))
 			if err != nil {
 				return err
@@ -201,10 +201,11 @@ func (s *consoleSession) openTab(ctx context.Context) (tab context.Context, clos
 const largestPaint = `new Promise((done) => new PerformanceObserver((list) => done(list.getEntries().at(-1).startTime))
 	.observe({ type: "largest-contentful-paint", buffered: true }))`
 
-func (s *consoleSession) measurePaint(tab context.Context, many *history) error {
+func (s *consoleSession) measurePaint(tab context.Context, largeHistory *history) error {
 	var took []time.Duration
 	for range consolePaints {
-		if err := chromedp.Do(tab, chromedp.Navigate(s.page(many, "calls")), chromedp.WaitReady("#results")); err != nil {
+		list := s.page(largeHistory, "calls")
+		if err := chromedp.Do(tab, chromedp.Navigate(list), chromedp.WaitReady("#results")); err != nil {
 			return err
 		}
 		ms, err := chromedp.Run(tab, chromedp.Evaluate[float64](largestPaint, chromedp.EvalAwaitPromise))
@@ -260,9 +261,8 @@ func (e *terminalEvents) receive(event openapi.StreamedEvent) error {
 	return nil
 }
 
-// measureLive places calls one after the other. It measures two times from the commit of a terminal
-// event: the time until the page Live shows the event, and the time until a stream of the API
-// receives it.
+// measureLive places calls one after the other. It measures how long after its commit a terminal
+// event arrives at the page Live and at a stream of the API.
 func (s *consoleSession) measureLive(ctx context.Context, tab context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench console", "1000")
 	if err != nil {

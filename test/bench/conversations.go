@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// conversationBench is the dialer's benchmark of conversations, as a program. model is the program
-	// with the fake of the Realtime API. `make bench` builds these programs.
+	// conversationBench is the program that runs the dialer's conversations. model is the program that
+	// fakes the Realtime API.
 	conversationBench, model = "ringfence-conversations", "fake-speech-model"
 	// goalDelay limits, in ms, the p50 of the delay that the dialer adds to the audio between a
 	// person and the agent. The goal applies to the measurement with goalCalls calls.

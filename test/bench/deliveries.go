@@ -71,7 +71,7 @@ func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 	if subscriptions > 1 {
 		judge = func(string) string { return "   (no goal)" }
 	} else {
-		h.backlog = got.perSecond()
+		h.backlogRate = got.perSecond()
 	}
 	fmt.Printf("  %d records of %d bytes and less waited, %d subscription(s)\n", got.made, len(h.completedBody()),
 		subscriptions)

@@ -18,8 +18,8 @@ const (
 	// callsStuck limits the time without a new dial or a new end of a call. After this time, the
 	// missing calls count as lost. It is longer than the lease of a claimed call request.
 	callsStuck = 30 * time.Second
-	// goalDialed is the lowest permitted rate of dials, in calls per second. It applies while goalDue
-	// calls per second become due and all services run.
+	// goalDialed is the lowest permitted rate of dials, in calls per second, if goalDue calls per
+	// second become due.
 	goalDialed = 400.0
 	goalDue    = 500
 )
@@ -58,8 +58,7 @@ type dialResult struct {
 }
 
 // measureDials measures and prints one rate. If alone is true, it stops the services that consume
-// the dialer's events. The dialer then shares its CPU with no such service, as on a separate
-// machine.
+// the dialer's events, as if they ran on another machine.
 func (h *CallStack) measureDials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
 	got, err := h.postDueCalls(ctx, rate, alone)
 	if err != nil {
@@ -194,7 +193,7 @@ func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[st
 		}
 	}
 	got.asked = len(numbers)
-	for to, at := range got.at {
+	for to, at := range got.dialedAt {
 		got.took = append(got.took, at.Sub(due[to]))
 	}
 	return got, nil

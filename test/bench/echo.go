@@ -58,8 +58,8 @@ type peers struct {
 	out       *bufio.Reader
 }
 
-// startPeers starts this program again, as the process with the remote sides of the calls. kind
-// selects the type of remote side.
+// startPeers starts the remote sides of count calls in a child process. kind is the command of this
+// process.
 func startPeers(kind string, count int) (*peers, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -21,7 +21,8 @@ const (
 	eventStreams = 50
 	// streamedCalls is the number of calls in progress while the CPU time is measured.
 	streamedCalls = 64
-	// streamRounds is the number of measurements without streams, and of measurements with streams.
+	// streamRounds is the number of rounds. Each round measures without streams, and then with
+	// streams.
 	streamRounds = 2
 	// goalStreamCPU limits the CPU time of a call while streams are open. It is a multiple of the CPU
 	// time of a call without streams.
@@ -166,8 +167,7 @@ func (s *streamedEvents) close() (map[uuid.UUID]time.Time, error) {
 	return s.at, errors.Join(s.faults...)
 }
 
-// storedEvents reads the times at which the events of a workspace were stored. Each time is shortly
-// before the commit.
+// storedEvents reads when each event of a workspace was inserted. The commit follows shortly after.
 const storedEvents = `
 SELECT event_id, ingested_at FROM webhook_dispatcher.stream_events WHERE workspace_id = $1::uuid`
 

@@ -79,8 +79,8 @@ func measureFlood(ctx context.Context, b *bench) error {
 	return b.measureFirstUse(ctx, w, invented)
 }
 
-// measureFirstUse compares the first request with each of 20 new keys to later requests with the
-// same key. A flood of requests with invalid keys runs at the same time.
+// measureFirstUse measures the first and the later requests with new keys, during a flood of
+// requests with invalid keys.
 func (b *bench) measureFirstUse(ctx context.Context, w *kit.Workspace, invented func() string) error {
 	stop := b.startFlood(ctx, "/v1/calls", invented, refusalStatuses...)
 	first, later, fault := b.useNewKeys(ctx, w)

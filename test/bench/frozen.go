@@ -6,10 +6,9 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// The six-commit loop contains the durable commits of one POST /v1/calls without an idempotency
-// key. The goals were set when the product made these commits. The tables and statements of the
-// loop are frozen here: columns, checks, indexes and storage parameters, without foreign keys,
-// partitions and triggers. Therefore a change of the product does not change the loop.
+// The six-commit loop makes the durable commits of one POST /v1/calls without an idempotency key.
+// The loop has its own copy of the tables and statements, so that a change of the product does not
+// change the loop.
 
 // sixCommits returns the commits of the loop, in order.
 func sixCommits() []probe.Commit {
@@ -50,7 +49,7 @@ func sixCommits() []probe.Commit {
 			{Table: "dialer.dial_queue", Create: frozenQueue, SQL: insertQueued,
 				Args: []probe.Value{probe.Request, probe.Number}},
 		}},
-		// commit of billing-wallet, which stores that a call request for the hold exists
+		// commit of billing-wallet, which confirms the hold
 		{Writes: []probe.Write{
 			inboxRow("billing_wallet"),
 			{Table: "billing_wallet.holds", Create: frozenHolds, Args: []probe.Value{probe.Request},

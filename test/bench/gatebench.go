@@ -30,9 +30,10 @@ type GateSetup struct {
 	Stack *kit.Stack
 	// Home is the folder of the stack. DB is the superuser's URL of the stack's database.
 	Home, DB string
-	// Each is the duration of one measurement. Contacts is the number of contacts of the workspace.
-	// Listed is the number of entries of the imported DND list.
-	Each             time.Duration
+	// Each is the duration of one measurement.
+	Each time.Duration
+	// Contacts is the number of contacts of the workspace. Listed is the number of entries of the
+	// imported DND list.
 	Contacts, Listed int
 }
 

@@ -53,9 +53,8 @@ func measureGateway(ctx context.Context, b *bench) error {
 	return b.limitCheck(ctx, w)
 }
 
-// limitCheck measures the time of the rate limit. The gateway counts a request that gets 404 in the
-// database. It does not count a request that gets 429, because its memory contains that the key is
-// over its limit.
+// limitCheck measures how long the gateway takes to count a request in the database. It compares
+// responses with status 404, which are counted, to responses with status 429, which are not.
 func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	other, err := b.stack.NewWorkspace(ctx, "bench limit", "0.01")
 	if err != nil {
@@ -88,7 +87,7 @@ type repeatedGet struct {
 	client  *http.Client
 	address string
 	want    int
-	// header is the name of a request header. The function value returns a new value for each request.
+	// value returns the value of the request header for each request.
 	header string
 	value  func() (string, error)
 	// forwardedFor is the client address in X-Forwarded-For. If it is empty, the header is not

@@ -21,8 +21,8 @@ const (
 	// postClients is the number of clients that post calls. hangUpClients is the number of clients
 	// that make the called persons hang up.
 	postClients, hangUpClients = 16, 16
-	// rampPatience limits the time in which no further call is answered. After this time, the missing
-	// calls count as lost.
+	// rampPatience limits the time between two answered calls. After this time, the missing calls
+	// count as lost.
 	rampPatience = time.Minute
 )
 
@@ -155,9 +155,7 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 	return weights, nil
 }
 
-// printWeights prints the memory of the programs before, during and after the calls. The heap of a
-// call is calculated from the heap that is freed when the calls end, because the operating system
-// does not reclaim used pages.
+// printWeights prints the memory of the programs before, during and after the calls.
 func printWeights(before, during, after map[string]memory, calls float64) {
 	kB := func(less, more float64) float64 { return (more - less) / 1024 / calls }
 	for _, name := range slices.Sorted(maps.Keys(during)) {
@@ -179,7 +177,7 @@ func (h *CallStack) measureMemory(ctx context.Context) (map[string]memory, error
 		for _, pid := range pids {
 			w.resident += float64(probe.Resident(strconv.Itoa(pid)))
 		}
-		// the sum for Postgres is omitted, because its backends share pages
+		// the memory of Postgres cannot be added up, because its backends share pages
 		if name != "postgres" {
 			weights[name] = w
 		}

@@ -36,12 +36,10 @@ func (l *carrierLog) since(ctx context.Context) (entries []entry, err error) {
 // dialLog is what the carrier's log contains about a set of numbers. Each number must be dialed
 // exactly once.
 type dialLog struct {
-	// at maps each number to the time of its first dial. calls maps each number to the id of the call
-	// of that dial.
-	at    map[string]time.Time
-	calls map[string]string
-	// missing is the number of numbers that were never dialed. twice is the number of repeated
-	// dials of a number.
+	dialedAt map[string]time.Time // time of the first dial, by number
+	calls    map[string]string    // id of the first call, by number
+	// missing is the number of numbers that were never dialed. twice is the number of repeated dials
+	// of a number.
 	missing, twice  int
 	lost            []string
 	answered, ended int
@@ -49,14 +47,14 @@ type dialLog struct {
 }
 
 func (h dialLog) perSecond() float64 {
-	if len(h.at) < 2 || !h.last.After(h.first) {
+	if len(h.dialedAt) < 2 || !h.last.After(h.first) {
 		return 0
 	}
-	return float64(len(h.at)-1) / h.last.Sub(h.first).Seconds()
+	return float64(len(h.dialedAt)-1) / h.last.Sub(h.first).Seconds()
 }
 
 func countDials(entries []entry, numbers []string) dialLog {
-	h := dialLog{at: map[string]time.Time{}, calls: map[string]string{}}
+	h := dialLog{dialedAt: map[string]time.Time{}, calls: map[string]string{}}
 	ours := make(map[string]bool, len(numbers))
 	for _, to := range numbers {
 		ours[to] = true
@@ -71,11 +69,11 @@ func countDials(entries []entry, numbers []string) dialLog {
 		case "hangup":
 			h.ended++
 		case "originate":
-			if _, before := h.at[e.To]; before {
+			if _, before := h.dialedAt[e.To]; before {
 				h.twice++
 				continue
 			}
-			h.at[e.To], h.calls[e.To] = e.At, e.CallID
+			h.dialedAt[e.To], h.calls[e.To] = e.At, e.CallID
 			if h.first.IsZero() {
 				h.first = e.At
 			}
@@ -83,7 +81,7 @@ func countDials(entries []entry, numbers []string) dialLog {
 		}
 	}
 	for _, to := range numbers {
-		if _, dialed := h.at[to]; !dialed {
+		if _, dialed := h.dialedAt[to]; !dialed {
 			h.lost = append(h.lost, to)
 		}
 	}

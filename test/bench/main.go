@@ -52,9 +52,8 @@ type bench struct {
 	// measurement.
 	callStack *CallStack
 	meter     *probe.Meter
-	// manyCalls is the history with many calls, and fewCalls the history with few calls. The first
-	// measurement that reads histories creates them.
-	manyCalls, fewCalls *history
+	// The first measurement that reads the histories creates them.
+	largeHistory, smallHistory *history
 }
 
 // measurement is one measurement of the bench. The measurements run in the order of the list. The
@@ -176,8 +175,8 @@ func main() {
 	}
 }
 
-// selectMeasurements returns the measurements that -only names. Without -only it returns all
-// measurements that run by default.
+// selectMeasurements returns the measurements in the flag -only, or all default measurements if the
+// flag is empty.
 func selectMeasurements(only string) ([]measurement, error) {
 	all := measurements()
 	if only == "" {

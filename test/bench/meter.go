@@ -47,9 +47,9 @@ type process struct {
 
 type used struct {
 	dispatcher, backends, receiver time.Duration
-	// beside maps the kind of a Postgres process, such as walwriter, to the CPU time of that kind.
-	beside map[string]time.Duration
-	ended  int
+	// otherPostgres contains the CPU time of the other Postgres processes, by kind, such as walwriter.
+	otherPostgres map[string]time.Duration
+	ended         int
 }
 
 const processes = `
@@ -134,14 +134,17 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	if err != nil {
 		return used{}, err
 	}
-	u := used{dispatcher: probe.Spent(strconv.Itoa(pid)), receiver: probe.Spent(m.house.receiver.PID) - m.catch, beside: map[string]time.Duration{}}
+	u := used{
+		dispatcher: probe.Spent(strconv.Itoa(pid)), receiver: probe.Spent(m.house.receiver.PID) - m.catch,
+		otherPostgres: map[string]time.Duration{},
+	}
 	if pid == m.pid {
 		u.dispatcher -= m.own
 	}
 	for one, spent := range m.last {
 		spent -= m.begun[one]
 		if m.kinds[one] != backendsGroup {
-			u.beside[m.kinds[one]] += spent
+			u.otherPostgres[m.kinds[one]] += spent
 			continue
 		}
 		u.backends += spent
@@ -172,9 +175,9 @@ func (u used) perDelivery(deliveries int) float64 {
 func (u used) lines(deliveries int) string {
 	of := func(d time.Duration) float64 { return probe.MS(d) / float64(max(deliveries, 1)) }
 	var beside []string
-	for _, kind := range slices.Sorted(maps.Keys(u.beside)) {
-		if u.beside[kind] > 0 {
-			beside = append(beside, fmt.Sprintf("%s %.3f", kind, of(u.beside[kind])))
+	for _, kind := range slices.Sorted(maps.Keys(u.otherPostgres)) {
+		if u.otherPostgres[kind] > 0 {
+			beside = append(beside, fmt.Sprintf("%s %.3f", kind, of(u.otherPostgres[kind])))
 		}
 	}
 	text := fmt.Sprintf("process %.3f ms + its backends %.3f ms; beside it %s, the receiver %.3f", of(u.dispatcher), of(u.backends), strings.Join(beside, ", "), of(u.receiver))

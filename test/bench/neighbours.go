@@ -20,9 +20,8 @@ const (
 	hangingClosed = 30 * time.Second
 )
 
-// Neighbours measures a healthy endpoint alone, together with one endpoint that hangs, and together
-// with ten. Each round creates new endpoints that hang, because the dispatcher has stored no health
-// of a new endpoint.
+// Neighbours measures a healthy endpoint alone, together with one hanging endpoint, and together
+// with ten. Each round creates new hanging endpoints, of which the dispatcher has no history.
 func Neighbours(ctx context.Context, h *WebhookStack) error {
 	healthy, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {

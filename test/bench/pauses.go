@@ -14,8 +14,8 @@ const (
 	// pausedFor is the time between the response to the pause and the resume. It is longer than
 	// goalPaused.
 	pausedFor = 2 * time.Second
-	// goalPaused is promised in docs/reference/api/webhooks.md: after the response to a pause, the
-	// last attempt starts at most one second later.
+	// goalPaused limits the time from the response to a pause to the start of the last attempt. It is
+	// promised in docs/reference/api/webhooks.md.
 	goalPaused = time.Second
 	// goalResumed limits the time of the first delivery after a resume. It is a multiple of the p50
 	// of a direct POST.

@@ -16,7 +16,7 @@ import (
 )
 
 // goalTurns limits the CPU time of a call, from POST to the terminal webhook. It is a multiple of
-// the CPU time of one pass through the six-commit loop.
+// the CPU time of the commits in sixCommits.
 const goalTurns = 7.0
 
 // webhookTimeout is the time after which a missing webhook of a call counts as lost.
@@ -32,7 +32,7 @@ func Pipeline(ctx context.Context, h *CallStack) error {
 		return err
 	}
 	for underWay := 16; underWay <= 1024; underWay *= 4 {
-		rate, err := h.keep(ctx, underWay, turn)
+		rate, err := h.measureLevel(ctx, underWay, turn)
 		if err != nil {
 			return err
 		}
@@ -86,9 +86,9 @@ func (k *levelResult) count(on bool) {
 	k.counting = on
 }
 
-// keep measures one level: it keeps underWay calls in progress. turn is the CPU time of one pass
-// through the six-commit loop, or 0 if it is unknown.
-func (h *CallStack) keep(ctx context.Context, underWay int, turn time.Duration) (perSecond float64, err error) {
+// measureLevel measures the call rate while underWay calls are in progress. turn is the CPU time of
+// the commits in sixCommits, or 0 if it is unknown.
+func (h *CallStack) measureLevel(ctx context.Context, underWay int, turn time.Duration) (perSecond float64, err error) {
 	workspaces, err := h.workspaces(ctx, "pipeline", 4)
 	if err != nil {
 		return 0, err
@@ -199,12 +199,12 @@ func (h *CallStack) runLevel(ctx context.Context, k *levelResult, workspaces []*
 	return err
 }
 
-// countFor waits until as many calls have ended as the parameter `first` states, but at most a
-// minute. Then it counts the calls that end during one measurement.
-func (h *CallStack) countFor(ctx context.Context, k *levelResult, first int) error {
+// countFor waits until warmUpCalls calls have ended, but at most a minute. Then it counts the calls
+// that end during one measurement.
+func (h *CallStack) countFor(ctx context.Context, k *levelResult, warmUpCalls int) error {
 	if kit.Until(ctx, webhookTimeout, "as many calls have ended as are under way",
-		func() (bool, error) { return k.landed() >= first, nil }) != nil {
-		fmt.Printf("    counted after a minute, in which %d of %d under way had ended\n", k.landed(), first)
+		func() (bool, error) { return k.landed() >= warmUpCalls, nil }) != nil {
+		fmt.Printf("    counted after a minute, in which %d of %d under way had ended\n", k.landed(), warmUpCalls)
 	}
 	before, err := h.Meter.Used(ctx)
 	if err != nil {

@@ -167,8 +167,7 @@ func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found
 	return found, copies.Drop(ctx) // the next measurement needs empty tables
 }
 
-// turnCPU returns the CPU time of one pass through the baseline loop with goalClients clients. It
-// is 0 if the CPU time cannot be measured.
+// turnCPU returns the CPU time of the commits in sixCommits, or 0 if it cannot be measured.
 func (b *bench) turnCPU(ctx context.Context) (time.Duration, error) {
 	db, err := pgx.Connect(ctx, b.db)
 	if err != nil {

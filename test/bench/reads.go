@@ -97,8 +97,7 @@ func (h *history) reference(n int) *string {
 	return &ref
 }
 
-// readRequest is a read request that is sent to the small and the large history. Its path can
-// differ in each request.
+// readRequest is a read request to a history. path returns the path of the next request.
 type readRequest struct {
 	name string
 	path func(h *history) string
@@ -162,7 +161,7 @@ func questions() []readRequest {
 // measureReads sends the same read requests alternately to a workspace with a million calls and to
 // a workspace with a thousand calls. It measures with one client and with eight clients.
 func measureReads(ctx context.Context, b *bench) error {
-	many, few, err := b.histories(ctx)
+	largeHistory, smallHistory, err := b.histories(ctx)
 	if err != nil {
 		return err
 	}
@@ -170,36 +169,38 @@ func measureReads(ctx context.Context, b *bench) error {
 		fmt.Printf("  %d client(s)                             %8s calls      %8s calls      p99 ratio (goal %.1f)\n", clients, "1000", "1000000", goalReads)
 		var missed []string
 		for _, q := range questions() {
-			ofFew, ofMany, err := b.compare(ctx, clients, q, few, many)
+			ofSmall, ofLarge, err := b.compare(ctx, clients, q, smallHistory, largeHistory)
 			if err != nil {
 				return fmt.Errorf("%s: %w", q.name, err)
 			}
-			ratio := float64(probe.Quantile(ofMany, 0.99)) / float64(probe.Quantile(ofFew, 0.99))
+			ratio := float64(probe.Quantile(ofLarge, 0.99)) / float64(probe.Quantile(ofSmall, 0.99))
 			verdict := "met"
 			if ratio > goalReads {
 				verdict, missed = "MISSED", append(missed, q.name)
 			}
-			fmt.Printf("    %-38s %6.2f / %6.2f ms  %6.2f / %6.2f ms  %5.2f %s (%d each)\n", q.name, probe.MS(probe.Quantile(ofFew, 0.5)), probe.MS(probe.Quantile(ofFew, 0.99)),
-				probe.MS(probe.Quantile(ofMany, 0.5)), probe.MS(probe.Quantile(ofMany, 0.99)), ratio, verdict, min(len(ofFew), len(ofMany)))
+			fmt.Printf("    %-38s %6.2f / %6.2f ms  %6.2f / %6.2f ms  %5.2f %s (%d each)\n", q.name,
+				probe.MS(probe.Quantile(ofSmall, 0.5)), probe.MS(probe.Quantile(ofSmall, 0.99)),
+				probe.MS(probe.Quantile(ofLarge, 0.5)), probe.MS(probe.Quantile(ofLarge, 0.99)),
+				ratio, verdict, min(len(ofSmall), len(ofLarge)))
 		}
 		fmt.Printf("    p50 / p99; %d of %d questions met the goal\n", len(questions())-len(missed), len(questions()))
 	}
 	return nil
 }
 
-// compare lets every client send the request alternately to the histories few and many, so that the
-// histories are measured under the same background load. It takes a quarter of the duration of a
-// measurement, or longer until there are enough responses.
-func (b *bench) compare(ctx context.Context, clients int, q readRequest, few, many *history) (ofFew,
-	ofMany []time.Duration, err error) {
-	type lane struct{ few, many []time.Duration }
+// compare sends the request to the small history and to the large history alternately, so that both
+// have the same background load.
+func (b *bench) compare(ctx context.Context, clients int, q readRequest, smallHistory, largeHistory *history) (
+	ofSmall, ofLarge []time.Duration, err error,
+) {
+	type lane struct{ small, large []time.Duration }
 	lanes := make([]lane, clients)
 	ask := func(ctx context.Context, client int) error {
 		mine := &lanes[client]
 		for _, side := range []struct {
 			of   *history
 			took *[]time.Duration
-		}{{few, &mine.few}, {many, &mine.many}} {
+		}{{smallHistory, &mine.small}, {largeHistory, &mine.large}} {
 			path := q.path(side.of)
 			began := time.Now()
 			status, answer, err := side.of.API.Do(ctx, http.MethodGet, path, nil)
@@ -219,16 +220,16 @@ func (b *bench) compare(ctx context.Context, clients int, q readRequest, few, ma
 		asked += len(got.took)
 	}
 	for _, l := range lanes {
-		cold := min(warmUp, len(l.few)/2)
-		ofFew, ofMany = append(ofFew, l.few[cold:]...), append(ofMany, l.many[cold:]...)
+		cold := min(warmUp, len(l.small)/2)
+		ofSmall, ofLarge = append(ofSmall, l.small[cold:]...), append(ofLarge, l.large[cold:]...)
 	}
-	return ofFew, ofMany, err
+	return ofSmall, ofLarge, err
 }
 
 // histories returns the two histories. The first measurement that needs them creates them.
-func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
-	if b.manyCalls != nil {
-		return b.manyCalls, b.fewCalls, nil
+func (b *bench) histories(ctx context.Context) (largeHistory, smallHistory *history, err error) {
+	if b.largeHistory != nil {
+		return b.largeHistory, b.smallHistory, nil
 	}
 	db, err := pgx.Connect(ctx, b.db)
 	if err != nil {
@@ -247,15 +248,15 @@ func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
 			began: began.Add(-manyCalls * apartCalls), every: apartCalls * time.Duration(manyCalls/calls),
 		}
 	}
-	many, few = made[0], made[1]
+	largeHistory, smallHistory = made[0], made[1]
 	for _, t := range tables() {
-		if err := fillTable(ctx, db, t, mixed(many, few, t)); err != nil {
+		if err := fillTable(ctx, db, t, mixed(largeHistory, smallHistory, t)); err != nil {
 			return nil, nil, fmt.Errorf("fill %s: %w", t.name, err)
 		}
 	}
 	fmt.Printf("  %d calls, their requests and contacts in one workspace and %d in another: written in %s\n", manyCalls, fewCalls, time.Since(began).Round(time.Second))
-	b.manyCalls, b.fewCalls = many, few
-	return many, few, nil
+	b.largeHistory, b.smallHistory = largeHistory, smallHistory
+	return largeHistory, smallHistory, nil
 }
 
 // indexesOf selects the indexes that are dropped during the inserts, because it is faster to build
@@ -306,9 +307,8 @@ func fillTable(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSour
 type table struct {
 	schema, name string
 	columns      []string
-	// each is the number of calls per row of the table.
-	each int
-	row  func(h *history, n int) []any
+	callsPerRow  int
+	row          func(h *history, n int) []any
 }
 
 func tables() []table {
@@ -368,17 +368,18 @@ func tables() []table {
 	}
 }
 
-func mixed(many, few *history, t table) pgx.CopyFromSource {
-	n, small := -1, false
+func mixed(large, small *history, t table) pgx.CopyFromSource {
+	n, isSmall := -1, false
+	callsRatio := large.calls / small.calls
 	return pgx.CopyFromFunc(func() ([]any, error) {
-		if !small && n >= 0 && n%(many.calls/few.calls) == 0 && n*few.calls/many.calls < few.calls/t.each {
-			small = true
-			return t.row(few, n*few.calls/many.calls), nil
+		if !isSmall && n >= 0 && n%callsRatio == 0 && n*small.calls/large.calls < small.calls/t.callsPerRow {
+			isSmall = true
+			return t.row(small, n*small.calls/large.calls), nil
 		}
-		small = false
-		if n++; n >= many.calls/t.each {
+		isSmall = false
+		if n++; n >= large.calls/t.callsPerRow {
 			return nil, nil
 		}
-		return t.row(many, n), nil
+		return t.row(large, n), nil
 	})
 }

@@ -46,7 +46,7 @@ const (
 	Hang = "hang"
 )
 
-// lane contains the received requests of one lane. The second part of the path names the lane.
+// lane contains the received requests with the same second segment of the URL path.
 type lane struct {
 	mu       sync.Mutex
 	arrivals []Arrival

@@ -238,15 +238,14 @@ type countedRecords struct {
 	took []time.Duration
 }
 
-// count compares the published records to the arrivals. It ignores arrivals whose attempt number is
-// lower than the parameter attempt.
-func (p *published) count(arrivals []Arrival, attempt int) (c countedRecords) {
+// count compares the published records to the arrivals. It ignores attempts before minAttempt.
+func (p *published) count(arrivals []Arrival, minAttempt int) (c countedRecords) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := map[uuid.UUID]bool{}
 	for _, a := range arrivals {
 		acked, ours := p.acked[a.Event]
-		if !ours || a.Attempt < attempt {
+		if !ours || a.Attempt < minAttempt {
 			continue
 		}
 		if seen[a.Event] {

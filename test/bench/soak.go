@@ -27,12 +27,12 @@ const (
 // Soak publishes for a long time at half of the rate at which a backlog is delivered. It compares
 // the durations of the dispatcher's claims in the last minute to those in the first minute.
 func Soak(ctx context.Context, h *WebhookStack) error {
-	if h.backlog == 0 {
+	if h.backlogRate == 0 {
 		if err := h.backlogOf(ctx, 1); err != nil {
 			return err
 		}
 	}
-	rate := h.backlog / 2
+	rate := h.backlogRate / 2
 	if rate < 1 {
 		return errNothing
 	}

@@ -25,8 +25,7 @@ const (
 )
 
 // measureTakeover measures the time from POST to the last webhook while one of two replicas is
-// killed or stopped. The remaining replica takes over when the leases end. Therefore the figure is
-// a multiple of the lease.
+// killed or stopped. The other replica takes over when the leases end.
 func measureTakeover(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {

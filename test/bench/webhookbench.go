@@ -53,10 +53,10 @@ type WebhookStack struct {
 	private, broker string
 	postmaster      string
 	templates       []template
-	// backlog is the rate that Deliveries measured, in deliveries per second. It is 0 before
-	// Deliveries has run.
-	backlog float64
-	serial  atomic.Int64
+	// backlogRate is the rate in the measurement Deliveries, in deliveries per second. It is 0 before
+	// this measurement.
+	backlogRate float64
+	serial      atomic.Int64
 }
 
 // OpenWebhooks starts the receiver and places one call. The events of this call are the templates
@@ -160,8 +160,7 @@ func (h *WebhookStack) pid() (int, error) {
 }
 
 // stopDispatcher stops the dispatcher with SIGSTOP. restart kills the stopped process, and the
-// stack then starts a new process. As after a crash, the new process reads all records that were
-// published while the dispatcher was stopped.
+// stack then starts a new process.
 func (h *WebhookStack) stopDispatcher() (restart func() error, err error) {
 	pid, err := h.pid()
 	if err != nil {

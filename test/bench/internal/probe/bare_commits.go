@@ -29,11 +29,12 @@ type Commit struct {
 	Writes  []Write
 }
 
-// Write is one prepared statement. If SQL is empty, the statement copies the newest row of the
-// product's table and replaces the values of the columns in Fresh. In SQL, {} means the copy of the
-// table Table, and {other.table} means the copy of other.table.
+// Write is one prepared statement. In SQL, {} is the name of the copy of Table, and {other.table}
+// is the name of the copy of other.table.
 type Write struct {
 	Table string
+	// If SQL is empty, the statement copies the newest row of the table. Fresh contains the new values
+	// of the columns that differ in the copied row.
 	Fresh map[string]Value
 	SQL   string
 	Args  []Value

@@ -32,9 +32,8 @@ type Meter struct {
 	// postmaster is the id of the parent process of the backends. It is empty if the server is on
 	// another machine.
 	postmaster string
-	// backends are the Postgres backends of the services. For a backend that has ended, backends
-	// contains its last reading. The CPU time of the backend after its last reading counts for the key
-	// "postgres".
+	// backends contains the last reading of each Postgres backend of the services, also after the
+	// backend has ended.
 	backends map[string]backend
 }
 
