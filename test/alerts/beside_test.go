@@ -119,9 +119,8 @@ func (b *secondStack) linkProgram(t *testing.T, program, binFolder string) {
 	}
 }
 
-// runUpgraded restarts the gateway in another version, and the dialer with a certificate that
-// expires in one hour, so that the alert on certificates fires. When action returns, runUpgraded
-// restores the gateway and the dialer.
+// runUpgraded calls action while the gateway has another version and the certificate of the dialer
+// expires in one hour. Then it restores both.
 func (b *secondStack) runUpgraded(t *testing.T, action func()) {
 	t.Helper()
 	folder := t.TempDir()

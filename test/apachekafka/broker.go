@@ -19,7 +19,7 @@ const smallHeap = "-Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 const clusterID = "ringfence-throwaway-Aw"
 
 type broker struct {
-	files
+	downloads
 	jvm        string
 	dir        string
 	port       int

@@ -25,12 +25,12 @@ import (
 )
 
 // requireDownloads skips the test unless `make test-kafka` runs it.
-func requireDownloads(t *testing.T) files {
+func requireDownloads(t *testing.T) downloads {
 	t.Helper()
 	if os.Getenv("KAFKA_BROKERS") == "" {
 		t.Skip("SKIPPED: make test-kafka runs this")
 	}
-	kept := files{dir: os.Getenv("RINGFENCE_KAFKA_JARS")}
+	kept := downloads{dir: os.Getenv("RINGFENCE_KAFKA_JARS")}
 	if kept.dir == "" {
 		kept.dir = filepath.Join(os.Getenv("RINGFENCE_BIN"), "apachekafka")
 	}
@@ -104,7 +104,7 @@ func startSecured(t *testing.T) (kafka.Config, *authority) {
 	trusted.sign(t, "service", false)
 	inner, outer := port(t), port(t)
 	controller := port(t)
-	b := broker{files: kept, jvm: smallHeap, dir: t.TempDir(), port: inner,
+	b := broker{downloads: kept, jvm: smallHeap, dir: t.TempDir(), port: inner,
 		scram: []string{"SCRAM-SHA-512=[name=ringfence,password=" + longPassword + "]", "SCRAM-SHA-256=[name=ringfence,password=" + longPassword + "]"},
 		properties: []string{
 			fmt.Sprintf("controller.quorum.voters=1@127.0.0.1:%d", controller),
@@ -204,13 +204,12 @@ func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
 		})
 	}
 	t.Run("a client uses a certificate that is replaced later",
-		func(t *testing.T) { waitsForTheCertificate(t, cfg, trusted) })
+		func(t *testing.T) { replaceClientCertificate(t, cfg, trusted) })
 }
 
-// waitsForTheCertificate starts a client with a certificate that the broker rejects. Then it
-// replaces the certificate file by a valid certificate. The same client must connect, because it
-// reads the file for each connection.
-func waitsForTheCertificate(t *testing.T, cfg kafka.Config, trusted *authority) {
+// replaceClientCertificate starts a client with a certificate that the broker rejects, and replaces
+// the certificate file. The same client must then connect.
+func replaceClientCertificate(t *testing.T, cfg kafka.Config, trusted *authority) {
 	untrusted := newAuthority(t)
 	untrusted.sign(t, "untrusted", false)
 	place := t.TempDir()

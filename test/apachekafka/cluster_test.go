@@ -33,7 +33,7 @@ func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 			more = append(more, "process.roles=broker", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", at))
 		}
 		// Each node is formatted separately, because a copied log has the metadata of node 1.
-		b := broker{files: kept, jvm: smallHeap, dir: t.TempDir(), port: at, properties: more, formatsItself: true}
+		b := broker{downloads: kept, jvm: smallHeap, dir: t.TempDir(), port: at, properties: more, formatsItself: true}
 		brokers = append(brokers, launch(t, &b))
 		cfg.Brokers = append(cfg.Brokers, brokers[node-1].address)
 	}

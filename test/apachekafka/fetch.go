@@ -22,24 +22,23 @@ var pom []byte
 //go:embed log4j2.properties
 var logging []byte
 
-// files is the folder of the downloads. The subfolder lib contains the jars. The subfolder
-// `formatted` contains the metadata of an empty log. The folder also contains the logging
-// configuration.
-type files struct{ dir string }
+// downloads is a folder with Kafka's jars in `lib`, the metadata of an empty log in `formatted`,
+// and the logging configuration.
+type downloads struct{ dir string }
 
-func (f files) path(name string) string { return filepath.Join(f.dir, name) }
+func (f downloads) path(name string) string { return filepath.Join(f.dir, name) }
 
 var errNotFetched = errors.New("apache kafka was not fetched: run `make kafka-fetch`")
 
-func (f files) checkDownloads() error {
+func (f downloads) checkDownloads() error {
 	if have, err := os.ReadFile(f.path("pom.xml")); err != nil || !bytes.Equal(have, pom) {
 		return errNotFetched
 	}
 	return checkJava()
 }
 
-// fetch does nothing if it has already downloaded the same artifacts.
-func (f files) fetch(ctx context.Context) error {
+// fetch does nothing if the same artifacts are already in the folder.
+func (f downloads) fetch(ctx context.Context) error {
 	if err := f.checkDownloads(); err == nil || !errors.Is(err, errNotFetched) {
 		return err
 	}
@@ -60,7 +59,7 @@ func (f files) fetch(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(fresh)
-	made := files{dir: fresh}
+	made := downloads{dir: fresh}
 	if err := errors.Join(os.Chmod(fresh, 0o755), os.WriteFile(made.path("pom.xml"), pom, 0o644), os.WriteFile(made.path("log4j2.properties"), logging, 0o644)); err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ func (f files) fetch(ctx context.Context) error {
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("fetch Apache Kafka: %w\n%s", err, output)
 	}
-	b := broker{files: made, dir: fresh}
+	b := broker{downloads: made, dir: fresh}
 	if err := b.format(ctx, made.path("formatted")); err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (c *commands) do(ctx context.Context, command string) error {
 		}
 		c.Jars = filepath.Join(filepath.Dir(self), "apachekafka")
 	}
-	kept := files{dir: c.Jars}
+	kept := downloads{dir: c.Jars}
 	if command == "fetch" {
 		return kept.fetch(ctx)
 	}
@@ -68,7 +68,10 @@ func (c *commands) do(ctx context.Context, command string) error {
 		return err
 	}
 	if command == "run" {
-		b := broker{files: kept, jvm: c.JVM, dir: c.Run.Dir, port: c.Run.Port, advertise: c.Run.Advertise, properties: c.Run.Property, scram: c.Run.Scram}
+		b := broker{
+			downloads: kept, jvm: c.JVM, dir: c.Run.Dir, port: c.Run.Port, advertise: c.Run.Advertise,
+			properties: c.Run.Property, scram: c.Run.Scram,
+		}
 		return b.execBroker(ctx)
 	}
 	t, err := start(ctx, kept, c.JVM, c.Up.Port)

@@ -27,7 +27,7 @@ func grant(t *testing.T, admin *kadm.Client, user string, on *kadm.ACLBuilder, r
 func guarded(t *testing.T, users ...string) (forUsers, forAdmin string) {
 	t.Helper()
 	inner, outer, controller := port(t), port(t), port(t)
-	b := broker{files: requireDownloads(t), jvm: smallHeap, dir: t.TempDir(), port: inner, properties: []string{
+	b := broker{downloads: requireDownloads(t), jvm: smallHeap, dir: t.TempDir(), port: inner, properties: []string{
 		fmt.Sprintf("controller.quorum.voters=1@127.0.0.1:%d", controller),
 		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,SASL_PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", inner, outer, controller),
 		fmt.Sprintf("advertised.listeners=PLAINTEXT://127.0.0.1:%d,SASL_PLAINTEXT://127.0.0.1:%d", inner, outer),

@@ -27,7 +27,7 @@ type throwaway struct {
 }
 
 // start returns when the broker responds. Port 0 means a free port.
-func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway, err error) {
+func start(ctx context.Context, kept downloads, jvm string, port int) (t *throwaway, err error) {
 	if port == 0 {
 		if port, err = freePort(); err != nil {
 			return nil, err
@@ -44,7 +44,7 @@ func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway,
 	}()
 	// The broker is not restarted after a kill, so its session timeout can be long. On a busy
 	// machine the broker's heartbeats can be seconds late.
-	b := broker{files: kept, jvm: jvm, dir: t.dir, port: port, properties: []string{"broker.session.timeout.ms=60000"}}
+	b := broker{downloads: kept, jvm: jvm, dir: t.dir, port: port, properties: []string{"broker.session.timeout.ms=60000"}}
 	java, args, err := b.prepare(ctx)
 	if err != nil {
 		return t, err

@@ -63,7 +63,7 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	r := &recipe{text: addresses.Replace(string(text)), dir: t.TempDir()}
 	r.stack = start(t, r.section(t, "## 2."), ringfence)
 	r.asterisk, err = peertest.StartAsterisk(r.dir, map[string]string{
-		"pjsip.conf":      onLoopback(r.file(t, "ini", "; pjsip.conf"), asterisk),
+		"pjsip.conf":      setMediaAddress(r.file(t, "ini", "; pjsip.conf"), asterisk),
 		"extensions.conf": r.file(t, "ini", "; extensions.conf"),
 		"rtp.conf":        "[general]\nrtpstart=20000\nrtpend=20199\n",
 	})
@@ -119,8 +119,8 @@ func TestAsteriskPage_CommandsRun(t *testing.T) {
 	r.stopTwice(t)
 }
 
-// checkBlocks checks that the test executed every code block that pageIndex of package kit assigns
-// to this test.
+// checkBlocks checks that the test executed every code block that kit.PageBlocks returns for this
+// test.
 func (r *recipe) checkBlocks(t *testing.T, addresses *strings.Replacer, asterisk string) {
 	t.Helper()
 	blocks, err := kit.PageBlocks(root, kit.AsteriskTest)
@@ -325,9 +325,9 @@ func (r *recipe) addTrunks(t *testing.T) {
 	}
 }
 
-// onLoopback sets Asterisk's RTP address. On loopback, Asterisk cannot derive this address from the
-// route to Ringfence.
-func onLoopback(pjsip, asterisk string) string {
+// setMediaAddress sets Asterisk's RTP address, which Asterisk cannot derive from a route on
+// loopback.
+func setMediaAddress(pjsip, asterisk string) string {
 	media := "direct_media=no\nmedia_address=" + asterisk + "\nbind_rtp_to_media_address=yes\n"
 	return strings.Replace(pjsip, "direct_media=no\n", media, 1)
 }
@@ -408,8 +408,8 @@ func (r *recipe) section(t *testing.T, heading string) string {
 	return commands.String()
 }
 
-// run runs commands of the page in a folder with the links bin and .ringfence, as in the folder in
-// which a user runs `make run`.
+// run executes commands of the page in r.dir, with links to the programs and to the folder of the
+// stack.
 func (r *recipe) run(t *testing.T, commands string) (output string) {
 	t.Helper()
 	for name, target := range map[string]string{"bin": r.stack.Bin, ".ringfence": r.stack.Home} {

@@ -69,10 +69,10 @@ type phone struct {
 	finished kit.Request
 }
 
-// detailRecord is a line of Asterisk's call detail records. The field dialer is a SIP address.
+// detailRecord is a line of Asterisk's call detail records.
 type detailRecord struct {
 	start, answer, end time.Time
-	dialer             string
+	dialer             string // host:port of the dialer's SIP socket
 }
 
 // dialerKill is one SIGKILL of a dialer. replaced is the time at which the next process opened the
@@ -174,7 +174,7 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 func (s *trial) startModel(t *testing.T) {
 	t.Helper()
 	var script []map[string]any
-	// The model takes the nth utterance of a call for the nth line of the script.
+	// The model transcribes the nth utterance of a call as the nth line of the script.
 	for _, heard := range spokenWords {
 		script = append(script, map[string]any{"heard": heard, "text": modelAnswers[heard]})
 	}

@@ -132,9 +132,8 @@ func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []by
 	}
 }
 
-// maxGap is the longest part of a turn that may be missing in a recording, because Asterisk drops
-// frames on a busy machine. Every word of the agent except "I" is longer, so a missing word is
-// detected.
+// maxGap is the longest permitted gap in a turn. Asterisk drops frames on a busy machine. The
+// agent's words are longer than maxGap, except "I".
 const maxGap = 100 * time.Millisecond
 
 // foundAudio is the part of a text's audio that a recording contains.

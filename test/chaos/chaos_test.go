@@ -177,7 +177,7 @@ func TestReport_ListsViolations(t *testing.T) {
 	sharedstack.Contains(t, "text", text, "0 doubles")
 	sharedstack.Contains(t, "text", text, "0 difference")
 	r.broken(atMostOnceDialing, "+14155550100 rang again for call c1")
-	r.difference(-5, "call c1 is completed and costs 0, not 0.000005")
+	r.addMoneyFault(-5, "call c1 is completed and costs 0, not 0.000005")
 	text = r.String()
 	for _, want := range []string{"1 doubles", "0.000005 difference", "rang again for call c1", "RINGFENCE_SEED=42"} {
 		if !strings.Contains(text, want) {

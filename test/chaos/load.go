@@ -101,12 +101,11 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// drawOperation chooses the next operation. It makes all random choices before it returns. Only one
-// goroutine calls it.
+// drawOperation returns a random operation. It is not safe for concurrent use.
 func (l *load) drawOperation() func(context.Context) {
 	chance, later := l.rng.Float64(), time.Duration(l.rng.IntN(12_000))*time.Millisecond
 	pause := time.Duration(l.rng.IntN(120)) * time.Millisecond
-	o := l.newOrderToNext()
+	o := l.orderToNewNumber()
 	switch {
 	case chance < 0.42:
 		return func(ctx context.Context) { l.place(ctx, o) }
@@ -133,9 +132,9 @@ func (l *load) drawOperation() func(context.Context) {
 	return func(ctx context.Context) { l.read(ctx, o.tenant) }
 }
 
-// newOrderToNext returns an order to a new number. The last two digits select the behavior of the
-// called phone. Each ending from 90 to 99 has a probability of 1/20.
-func (l *load) newOrderToNext() *order {
+// orderToNewNumber returns an order to a new number. The last two digits select the behavior of the
+// phone. Half of the orders have digits from 90 to 99.
+func (l *load) orderToNewNumber() *order {
 	l.serial++
 	digits := l.rng.IntN(90)
 	if l.rng.IntN(2) == 0 {

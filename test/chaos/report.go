@@ -62,9 +62,9 @@ func newReport() *Report {
 
 func (r *Report) broken(l guarantee, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
 
-// difference records a violation of exactMoney by the amount `by`.
-func (r *Report) difference(by money.Micro, how string) {
-	r.Different += max(by, -by)
+// addMoneyFault records a violation of exactMoney. The sign of amount is ignored.
+func (r *Report) addMoneyFault(amount money.Micro, how string) {
+	r.Different += max(amount, -amount)
 	r.broken(exactMoney, how)
 }
 

@@ -262,7 +262,7 @@ func (j *checker) checkCharges(known observedState) (all money.Micro) {
 			want = min(money.Price(perMinute, *c.Timings.TalkSeconds, 1), money.Price(perMinute, longestCall, 1))
 		}
 		if c.Charged != want {
-			j.r.difference(c.Charged-want, fmt.Sprintf("call %s is %s and costs %s, not %s", id, c.Status, c.Charged, want))
+			j.r.addMoneyFault(c.Charged-want, fmt.Sprintf("call %s is %s and costs %s, not %s", id, c.Status, c.Charged, want))
 		}
 		all += c.Charged
 	}
@@ -279,7 +279,8 @@ func (j *checker) checkBalance(ctx context.Context, known observedState) error {
 	}
 	j.r.Paid, j.r.Charged = j.r.Paid+paid, j.r.Charged+charged
 	if wallet.Balance != paid-charged {
-		j.r.difference(wallet.Balance-(paid-charged), fmt.Sprintf("the balance of workspace %s is %s: %s were paid in and %s charged", known.name, wallet.Balance, paid, charged))
+		j.r.addMoneyFault(wallet.Balance-(paid-charged), fmt.Sprintf(
+			"the balance of workspace %s is %s: %s were paid in and %s charged", known.name, wallet.Balance, paid, charged))
 	}
 	differences, err := known.Differences(ctx)
 	for _, difference := range differences {

@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestFailpoints_WorkCompletesAfterEachKill kills a process at each failpoint. All work that was in
-// progress must complete. This test includes the dialer's failpoints only with -large.
-// TestCrash_CrashAtAFailpointNeverDialsTwice in services/dialer/cmd/dialer always includes them.
+// TestFailpoints_WorkCompletesAfterEachKill kills a process at each failpoint. It includes the
+// dialer's failpoints only with -large, because TestCrash_CrashAtAFailpointNeverDialsTwice also
+// covers them.
 func TestFailpoints_WorkCompletesAfterEachKill(t *testing.T) {
 	w := stack(t)
 	for i, point := range w.points {
@@ -33,10 +33,10 @@ func crashAt(t *testing.T, w *testStack, point string, i int) {
 	}
 	tenant := tenant(t, w.Stack, w.Hooks, "1000")
 	addInboundNumber(t, tenant, number(4_900_000+i))
-	step := scenario{t: t, s: w.Stack, w: tenant, arm: w.arm, first: 4_000_000 + 100*i}
+	step := scenario{t: t, s: w.Stack, w: tenant, failpointFile: w.failpointFile, first: 4_000_000 + 100*i}
 	step.run(point)
-	if _, err := os.Stat(w.arm); err == nil {
-		_ = os.Remove(w.arm)
+	if _, err := os.Stat(w.failpointFile); err == nil {
+		_ = os.Remove(w.failpointFile)
 		t.Fatalf("no process reached %q", point)
 	}
 	v, err := w.Judge(t.Context(), tenant, w.Hooks, step.accepted, 1000, kit.HangTimeout)
@@ -87,25 +87,22 @@ func addInboundNumber(t *testing.T, w *kit.Workspace, to string) {
 	})
 }
 
-// scenario runs one workspace until a process dies at the failpoint. Its load contains calls with
-// idempotency keys, two cancels, test deliveries, and an opt-out in a call. For the failpoints of
-// settlesOrphan it also contains a POST whose process dies after the hold.
+// scenario runs one workspace until a process dies at the failpoint.
 type scenario struct {
-	t        *testing.T
-	s        *kit.Stack
-	w        *kit.Workspace
-	arm      string
-	first    int
-	accepted map[string]string
+	t             *testing.T
+	s             *kit.Stack
+	w             *kit.Workspace
+	failpointFile string
+	first         int
+	accepted      map[string]string
 }
 
 func (sc *scenario) run(point string) {
 	sc.t.Helper()
 	sc.accepted = map[string]string{}
 	posting := &load{w: sc.w, accepted: sc.accepted, answers: map[int]int{}}
-	// These failpoints settle a hold without a call request. Such a hold exists only if the process of
-	// its POST died.
-	if settlesOrphan(point) {
+	// The service calls dies after the hold, and leaves a hold without a call request.
+	if needsOrphanHold(point) {
 		sc.set("calls: after hold")
 		status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": sc.w.AgentID, "to": number(sc.first + 50)})
 		if err == nil && status == 202 {
@@ -122,7 +119,7 @@ func (sc *scenario) run(point string) {
 	sc.testWebhooks()
 	posting.check(sc.t)
 	_ = kit.Until(sc.t.Context(), kit.HangTimeout, "the process dies at the point", func() (bool, error) {
-		_, err := os.Stat(sc.arm)
+		_, err := os.Stat(sc.failpointFile)
 		return os.IsNotExist(err), nil
 	})
 	if err := sc.s.AwaitReady(sc.t.Context(), kit.HangTimeout); err != nil {
@@ -155,7 +152,7 @@ func (sc *scenario) testWebhooks() {
 	}
 }
 
-func settlesOrphan(point string) bool {
+func needsOrphanHold(point string) bool {
 	for _, word := range []string{"unconfirmed", "tombstone", "abandon"} {
 		if strings.Contains(point, word) {
 			return true
@@ -166,10 +163,10 @@ func settlesOrphan(point string) bool {
 
 func (sc *scenario) set(point string) {
 	sc.t.Helper()
-	if err := os.WriteFile(sc.arm+".new", []byte(point), 0o600); err != nil {
+	if err := os.WriteFile(sc.failpointFile+".new", []byte(point), 0o600); err != nil {
 		sc.t.Fatal(err)
 	}
-	if err := os.Rename(sc.arm+".new", sc.arm); err != nil {
+	if err := os.Rename(sc.failpointFile+".new", sc.failpointFile); err != nil {
 		sc.t.Fatal(err)
 	}
 }

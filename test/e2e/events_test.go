@@ -96,8 +96,8 @@ func TestKills_EventStreamLosesAndRepeatsNothing(t *testing.T) {
 		posts++
 		return id
 	}
-	// A new stream sends only later events. The end of a call in the log shows that the stream is
-	// open.
+	// A new stream sends only later events. Therefore the test places calls until the stream receives
+	// the end of a call.
 	until(t, "the stream is open", func() bool {
 		post()
 		pause(t, 300*time.Millisecond)

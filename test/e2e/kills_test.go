@@ -57,24 +57,24 @@ func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver
 	}
 }
 
-// killAll kills processes in random order. It kills each process as many times as the parameter
-// `each` states, and all processes at the same time as many times as `ofAll` states.
-func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
+// killAll kills processes in random order: each process timesEach times, and all processes at once
+// timesAll times.
+func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, timesEach, timesAll int) {
 	t.Helper()
 	var victims []string
 	for _, name := range killableProcesses {
-		for range each {
+		for range timesEach {
 			victims = append(victims, name)
 		}
 	}
 	rng.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
-	everyone := len(victims) / (ofAll + 1)
+	everyone := len(victims) / (timesAll + 1)
 	kills := newProgress("kills", len(victims))
 	for i, name := range victims {
 		pause(t, time.Duration(200+rng.IntN(600))*time.Millisecond)
 		until(t, name+" is running", func() bool { return s.KillOne(name, rng.IntN(8)) })
 		kills.add(1)
-		if i%everyone == everyone-1 && i/everyone < ofAll {
+		if i%everyone == everyone-1 && i/everyone < timesAll {
 			s.Kill()
 			again, err := s.Restart(t.Context())
 			if err != nil {

@@ -235,8 +235,7 @@ type judged struct {
 }
 
 // judgeRefusals compares each refusal with the stored decisions, the call requests and the
-// carrier's log. dialedAfter counts the dials after the response to the refusal. Such a dial is
-// permitted if the dial-time check ran before the commit of the record.
+// carrier's log. dialedAfter is the number of dials after the response to a refusal.
 func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialed, dialedAfter int) {
 	t.Helper()
 	of := make([]map[string]*judged, len(run.houses))

@@ -48,8 +48,7 @@ func TestSIP_CommandsInRunbooksAndTrunkDocsSucceed(t *testing.T) {
 	}
 }
 
-// restartDialer kills the dialer, and the stack starts it again. In the runbook DialingStopped, a
-// restart follows the command accept-intents.
+// restartDialer kills the dialer and waits for the new process.
 func restartDialer(t *testing.T, s *kit.Stack) {
 	t.Helper()
 	if !s.KillOne("dialer", 0) {
@@ -156,9 +155,8 @@ func (r *pageReader) write(t *testing.T, name, text string) {
 	}
 }
 
-// shellFunctions replace four commands of the pages. curl fails if the status is 400 or more. logs
-// prints the log of the stack. grep also succeeds if no line matches. psql also succeeds if it
-// fails only because the object "SLOT" or "GID" does not exist: these words are placeholders.
+// shellFunctions replace commands of the pages. curl fails for status 400 and above. grep does not
+// fail if no line matches. psql ignores that the placeholders SLOT and GID do not exist.
 const shellFunctions = `
 curl() { command curl --fail-with-body "$@"; }
 logs() { cat "$RINGFENCE_HOME/stack.log"; }

@@ -42,10 +42,8 @@ type pauseTrial struct {
 	optedOut kit.Request
 }
 
-// An operator pauses dialing while 200 call requests per second become due. Then the test kills
-// both replicas of each service once, and resumes dialing. Every call request that may still be
-// dialed must be dialed once. The other call requests must be blocked or wait for the next window.
-// A call in progress must continue until its dialer is killed.
+// Call requests become due while an operator pauses dialing. The test kills both replicas of each
+// service once, and then resumes dialing.
 func TestPause_KilledServicesLoseNoRequestAndDialNothing(t *testing.T) {
 	system := stack(t)
 	for i, level := range []string{"everything", "workspace"} {
@@ -129,9 +127,8 @@ func (p *pauseTrial) statusOfLiveCall(t *testing.T) string {
 	return call.Status
 }
 
-// schedule posts the call requests so early that they are queued before the first one is due. It
-// first posts a few call requests to estimate the necessary time. The call requests that must not
-// be dialed are due last.
+// schedule posts call requests that become due one after the other. It measures the first 50 POST
+// requests, so that the others are queued before they become due.
 func (p *pauseTrial) schedule(t *testing.T, first int) {
 	t.Helper()
 	const samples = 50
@@ -214,9 +211,8 @@ func (p *pauseTrial) dials(t *testing.T) map[string][]time.Time {
 	return dials
 }
 
-// killEachService kills the gateway immediately after the response to the pause. It kills the
-// dialer last. Before this kill it waits until no dial is in progress, because an interrupted dial
-// ends without a call. The live call must continue until its dialer is killed.
+// killEachService kills the dialer last, and only when no dial is in progress, because an
+// interrupted dial ends without a call.
 func (p *pauseTrial) killEachService(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"gateway", "calls", "billing-wallet", "contacts-compliance", "dialer"} {

@@ -18,11 +18,10 @@ import (
 
 const (
 	firstShared = 8_000_000
-	// fairShare is the minimum share of each replica in work that is divided by partitions or claims.
-	// HTTP requests are divided differently: each replica must have answered at least one request. The
-	// shares are checked only if there were at least ofSo operations.
-	fairShare, ofSo = 0.1, 60
-	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
+	// fairShare is the minimum share of each replica in divided work. The share is not checked if
+	// there were fewer than minOperations operations.
+	fairShare, minOperations = 0.1, 60
+	requested, read          = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
 	// callsPerClient is the number of calls of each client. heldCalls is the number of calls that
 	// are in progress at the kill of a replica.
 	concurrentClients, callsPerClient, heldCalls = 16, 12, 24
@@ -92,7 +91,7 @@ func TestReplicas_ShareWorkAndTakeOverFromAKilledReplica(t *testing.T) {
 			}
 			wait()
 			ends("one " + name)
-			put(t, place, system.armed, name)
+			put(t, place, system.failpointBin, name)
 			until(t, name+" is back", func() bool { return len(s.Processes()[name]) == 2 && ready(t, s, name) })
 		}
 	}
@@ -130,16 +129,16 @@ func checkShares(t *testing.T, name, metric string, before, after []float64) {
 		sum += did[i]
 	}
 	t.Logf("%s: %s %v", name, metric, did)
-	if sum < ofSo {
+	if sum < minOperations {
 		// contacts-compliance reads few records, so its share is not checked
 		if name != "contacts-compliance" || metric != read {
-			t.Errorf("%s: %s of both replicas = %v, want at least %d", name, metric, sum, ofSo)
+			t.Errorf("%s: %s of both replicas = %v, want at least %d", name, metric, sum, minOperations)
 		}
 		return
 	}
 	least := fairShare * sum
 	if metric == requested {
-		least = 1
+		least = 1 // HTTP requests are not divided equally
 	}
 	for i, count := range did {
 		if count < least {

@@ -17,14 +17,14 @@ import (
 // of a killed process.
 type testStack struct {
 	*sharedstack.TestStack
-	// armed is the folder of the services that are built with failpoints. The stack starts its
-	// programs from Bin, which contains links to these services.
-	armed string
-	// arm is the path of a file that contains the name of a failpoint. The next process that
-	// reaches this failpoint dies.
-	arm    string
-	points []string
-	traces *kit.Traces
+	// failpointBin is the folder of the services that are built with failpoints. Bin contains links to
+	// these services.
+	failpointBin string
+	// failpointFile is a file with the name of a failpoint. The next process that reaches this
+	// failpoint dies.
+	failpointFile string
+	points        []string
+	traces        *kit.Traces
 }
 
 var shared = &sharedstack.Shared[*testStack]{Begin: begin}
@@ -44,17 +44,18 @@ func begin() (*testStack, error) {
 	w := &testStack{TestStack: base, traces: kit.NewTraces()}
 	w.AtEnd(func() error { w.traces.Close(); return nil })
 	plain := w.Bin
-	w.armed, w.arm, w.Bin = filepath.Join(w.Home, "armed"), filepath.Join(w.Home, "crash"), filepath.Join(w.Home, "bin")
-	if err := errors.Join(os.Mkdir(w.armed, 0o755), os.Mkdir(w.Bin, 0o755)); err != nil {
+	w.failpointBin, w.failpointFile = filepath.Join(w.Home, "armed"), filepath.Join(w.Home, "crash")
+	w.Bin = filepath.Join(w.Home, "bin")
+	if err := errors.Join(os.Mkdir(w.failpointBin, 0o755), os.Mkdir(w.Bin, 0o755)); err != nil {
 		return w, err
 	}
-	if w.points, err = buildArmed(w.armed); err != nil {
+	if w.points, err = buildArmed(w.failpointBin); err != nil {
 		return w, err
 	}
-	if err := errors.Join(sharedstack.Complete(w.armed, plain), linkAll(w.Bin, w.armed)); err != nil {
+	if err := errors.Join(sharedstack.Complete(w.failpointBin, plain), linkAll(w.Bin, w.failpointBin)); err != nil {
 		return w, err
 	}
-	return w, w.Start("RINGFENCE_REPLICAS=2", "CRASH_FILE="+w.arm, "OTEL_EXPORTER_OTLP_ENDPOINT="+w.traces.URL,
+	return w, w.Start("RINGFENCE_REPLICAS=2", "CRASH_FILE="+w.failpointFile, "OTEL_EXPORTER_OTLP_ENDPOINT="+w.traces.URL,
 		"RINGFENCE_RESTART_PAUSE=500ms", "OUTBOX_LEASE=1s", "INSTANCE_LEASE=2s", "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s",
 		"CLAIM_LEASE=3s", "IDEMPOTENCY_LEASE=2s", "UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
 }

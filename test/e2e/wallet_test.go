@@ -140,8 +140,8 @@ func keys(name string, n int) []string {
 
 type crowd struct {
 	w *kit.Workspace
-	// isScheduled is true if the calls are scheduled for a time one hour later, so that their holds
-	// remain.
+	// isScheduled is true if the calls are due in one hour, so that no hold is settled during the
+	// test.
 	isScheduled bool
 
 	mu       sync.Mutex

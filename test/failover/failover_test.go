@@ -27,8 +27,8 @@ import (
 const (
 	// burstSize is the number of requests that are due at the time of the kill.
 	burstSize = 300
-	// dialedBeforeStall is the number of dials after which Kafka receives no more records. The standby
-	// receives no WAL of these dials, so it lacks their fences (the rows that permit one dial).
+	// dialedBeforeStall is the number of dials before Kafka stops receiving records. The standby lacks
+	// the fences of these dials.
 	dialedBeforeStall = 60
 	// stallTime is the time before the kill in which no record reaches Kafka. A dialer must not
 	// dial before Kafka has acknowledged its intent. Without the stall, the test could not detect a
@@ -353,9 +353,8 @@ func (x *trial) twice() (numbers []string) {
 	return numbers
 }
 
-// failOver kills the primary and the dialer that publishes the events during a burst of dials. The
-// parameter n varies the time from the last received WAL to the kill. failOver calls the function
-// promoted after the promotion, before a service connects to the standby.
+// failOver kills the primary and one dialer during a burst of dials. It calls promoted before a
+// service connects to the standby. n varies the amount of WAL that the standby lacks.
 func failOver(
 	t *testing.T, bin string, n int, promoted func(standby *server),
 ) (x *trial, standby *server, killed time.Time) {

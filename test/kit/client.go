@@ -165,9 +165,9 @@ func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 // ErrNoShell is returned if curl or jq is not installed.
 var ErrNoShell = errors.New("the first call needs curl and jq")
 
-// FirstCall runs the blocks that pageIndex assigns to FirstCallTest. It replaces the addresses and
-// the operator token in the blocks by base, admin and token. root is the root of the repository.
-// FirstCall returns the output when the call request is completed.
+// FirstCall runs the commands of the first call in the documentation, with base, admin and token in
+// place of the addresses and the operator token. It returns the output when the call request is
+// completed. root is the root of the repository.
 func FirstCall(ctx context.Context, root, base, admin, token string) (output string, err error) {
 	for _, program := range []string{"curl", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {

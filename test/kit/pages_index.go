@@ -27,8 +27,8 @@ const (
 	ParsedTest = "test/kit TestParsedBlocks_MakeTargetsPackagesAndTestsExist"
 )
 
-// fixedTests lists the tests that do not run a new block automatically. Their entries must have a
-// Count. Therefore the check of pageIndex fails if one of their pages gets a new block.
+// fixedTests lists the tests that run a fixed number of blocks. Their entries must have a Count, so
+// that the check of pageIndex finds a new block.
 var fixedTests = []string{AsteriskTest, FirstCallTest}
 
 // pageEntry assigns a test to blocks. The first entry that matches a block applies.

@@ -78,9 +78,8 @@ func (p *Proxy) Retarget(target string) error {
 	return p.proxy.Update(&toxiproxy.Proxy{Listen: p.Addr, Upstream: target, Enabled: true})
 }
 
-// limitDuration limits the duration of a function call into toxiproxy. Such a function call waits
-// until each connection has ended, which never happens if the goroutine that reads the connection
-// has died.
+// limitDuration calls a function of toxiproxy, and returns an error after 30 s. Without the limit,
+// a connection that toxiproxy cannot close would block the caller forever.
 func limitDuration(call func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- call() }()

@@ -13,9 +13,8 @@ func Script(pattern string, named []string, branches ...string) string {
 <log message="[$whole] [$` + strings.Join(named, "] [$") + `]"/></action></recv>` + strings.Join(branches, "") + `</scenario>`
 }
 
-// When returns a branch of the scenario. sipp executes the branch if the variable, which Script
-// sets from the dialed number, has one of the values. No other branch can use the labels label and
-// label+1.
+// When returns a branch of the scenario. sipp executes the branch if the variable has one of the
+// values. No other branch may use the labels label and label+1.
 func When(label int, variable string, values []int, steps string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<nop><action><todouble assign_to="n%d" variable="%s"/></action></nop>`, label, variable)

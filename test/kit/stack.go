@@ -121,10 +121,10 @@ func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {
 	})
 }
 
-// readDemo returns false if demo.json is incomplete, or if the file is older than the time started.
-func (s *Stack) readDemo(path string, started time.Time) bool {
+// readDemo returns false if demo.json is incomplete or older than startTime.
+func (s *Stack) readDemo(path string, startTime time.Time) bool {
 	info, err := os.Stat(path)
-	if err != nil || info.ModTime().Before(started.Add(-time.Second)) {
+	if err != nil || info.ModTime().Before(startTime.Add(-time.Second)) {
 		return false
 	}
 	data, err := os.ReadFile(path)

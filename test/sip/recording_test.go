@@ -101,8 +101,8 @@ func loudness(samples []int16) (loud []float64) {
 	return loud
 }
 
-// bestAlignment returns the offset in the parameter whole at which the loudness of whole correlates
-// best with the loudness of part. A correlation of 1 means equal.
+// bestAlignment shifts part along whole, and returns the offset with the highest correlation. The
+// maximum correlation is 1.
 func bestAlignment(part, whole []float64) (offset time.Duration, correlation float64) {
 	for lag := range whole {
 		var a, b, ab, aa, bb, n float64

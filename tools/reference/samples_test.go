@@ -26,8 +26,7 @@ type codeSamples struct {
 	RequestBody *struct{ Required bool }
 }
 
-// inAllLanguages are the paths whose samples are run in all languages. Their requests differ: some
-// have no body, no header or no token, and one has a body that is not JSON.
+// inAllLanguages are the paths for which the samples in all languages are run.
 var inAllLanguages = []string{
 	"/v1/calls", "/admin/v1/workspaces/{id}/rates", "/console/v1/members/{person_id}", "/console/v1/sign-in/code",
 	"/admin/v1/workspaces/{id}/opt-out-imports/{import_id}/parts/{part}",
@@ -39,10 +38,8 @@ type sentRequest struct {
 	Body                         any
 }
 
-// TestSamples_OfOneOperationSendTheSameRequest runs the curl sample of every operation, the
-// TypeScript and Python samples of the public API, and all samples of the paths in inAllLanguages.
-// It does not run more samples, because starting the programs and compiling the Go samples takes
-// time. All samples of an operation must send the same request.
+// TestSamples_OfOneOperationSendTheSameRequest runs the samples that languagesOf selects. All
+// samples of an operation must send the same request.
 func TestSamples_OfOneOperationSendTheSameRequest(t *testing.T) {
 	var sent []sentRequest
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +85,8 @@ func TestSamples_OfOneOperationSendTheSameRequest(t *testing.T) {
 	}
 }
 
-// languagesOf returns the languages in which the samples of a path are run.
+// languagesOf returns the languages in which the samples of a path are run. Go samples are run only
+// for a few paths, because compiling them takes time.
 func languagesOf(file, path string) []string {
 	switch {
 	case slices.Contains(inAllLanguages, path):

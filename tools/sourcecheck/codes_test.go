@@ -103,7 +103,7 @@ func errorCodes(s source, reportUnread func(line int)) map[string]int {
 			if strings.HasPrefix(s.path, "services/contacts-compliance/internal/gate/") && len(n.Values) == 1 && strings.HasPrefix(n.Names[0].Name, "Code") {
 				literal(n.Values[0])
 			}
-		case *ast.AssignStmt: // in `code, message := x, y`: errors for bytes that are not a valid HTTP request
+		case *ast.AssignStmt: // the error codes in wire.go
 			for i, left := range n.Lhs {
 				if named(left, "code") && s.path == "libs/httpserver/wire.go" && len(n.Rhs) == len(n.Lhs) && len(n.Lhs) == 2 {
 					literal(n.Rhs[i])

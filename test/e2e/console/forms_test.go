@@ -31,8 +31,8 @@ func (s *site) park(t *testing.T) (eventID string) {
 	return eventID
 }
 
-// invited creates an invitation of an operator and returns its id.
-func (b *tab) invited(t *testing.T) string {
+// inviteOperator creates an invitation and returns its id.
+func (b *tab) inviteOperator(t *testing.T) string {
 	t.Helper()
 	b.visit(t, "/operator/invitations")
 	b.run(t, chromedp.Click(`[data-open="invite"]`), chromedp.Click(`#invite [data-kind="primary"]`))
@@ -53,7 +53,7 @@ func TestForms_AskForAReasonInBothLanguages(t *testing.T) {
 	if err := kit.NewClient(b.BaseURL, b.WriteKey).Into(t.Context(), "GET", path, nil, 200, &contacts); err != nil {
 		t.Fatal(err)
 	}
-	invitation, event := b.invited(t), b.park(t)
+	invitation, event := b.inviteOperator(t), b.park(t)
 	dialogs := []struct{ name, path, dialog string }{
 		{name: "hang-up-all", path: "/w/{workspace}/emergency", dialog: "hang-up-all"},
 		{name: "opt-out-removal", path: "/w/{workspace}/opt-outs?phone=" + url.QueryEscape(number), dialog: "remove"},
@@ -89,7 +89,7 @@ func TestForms_AskForAReasonInBothLanguages(t *testing.T) {
 
 func TestInvitations_WithdrawnInvitationDisappears(t *testing.T) {
 	b := freshTab(t)
-	invitation := b.invited(t)
+	invitation := b.inviteOperator(t)
 	b.check(t, "operator-invitations", "/operator/invitations")
 	b.run(t, chromedp.Click(`[data-open="withdraw-`+invitation+`"]`),
 		chromedp.SendKeys("#reason-"+invitation, "Wrong <b>person"),

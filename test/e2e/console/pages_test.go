@@ -52,8 +52,7 @@ func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b.await(t, `[...document.querySelectorAll("#live .to")].some((e) => e.innerText === "+14155550198")`)
 	b.await(t, `document.querySelector("#live .badge")?.innerText === "Ringing"`)
 	b.screenshot(t, "live-ringing")
-	// The script sends a turn over a BroadcastChannel. The tab that reads the stream of turns sends
-	// turns to all tabs in the same way.
+	// The script sends a turn over a BroadcastChannel, as another tab with an open stream does.
 	script[bool](t, b, `(() => {
 		const list = document.querySelector("[data-turns]");
 		const call = document.querySelector("#live .live").id.slice("live-".length);

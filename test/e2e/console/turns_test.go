@@ -73,7 +73,7 @@ func TestLive_ShowsTheWordsOfACall(t *testing.T) {
 	s.AgentID = agent.ID
 	b := newTabOn(t, s)
 	b.signIn(t, "/")
-	// An operator must give a reason before the page shows words.
+	// An operator must give a reason before the page shows a transcript.
 	script[int](t, b, fmt.Sprintf(`fetch(%q, {method: "POST", body: new URLSearchParams({reason: "ticket 7", next: "/"})})
 		.then((r) => r.status)`, b.path("/w/{workspace}/reason")))
 	for language, by := range map[string]string{"en": "Agent:", "de": "Agent:"} {

@@ -50,8 +50,8 @@ func TestConsole_OperatorPlacesAndReadsACall(t *testing.T) {
 	c.refused(t, 403, "forbidden", "GET", "/v1/unknown", nil, in...)
 }
 
-// The workspace lacks the feature `api`. The gateway refuses calls with its API key, but accepts
-// calls of a person in the console.
+// The workspace lacks the feature `api`, so its API key cannot place a call. A person in the
+// console can.
 func TestConsole_CallNeedsNoFeatureOfThePlan(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")

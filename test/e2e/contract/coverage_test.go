@@ -23,10 +23,8 @@ func (f *faults) add(err error) {
 	f.all = append(f.all, err)
 }
 
-// cannotBeProvoked reports whether a healthy stack never sends a documented response or webhook.
-// Other tests cover internal errors, unavailable services (outage_test.go), and a body that takes
-// too long (libs/httpserver). The calls of this stack are simulated, so the stack never sends the
-// event about a recording (recording_test.go).
+// cannotBeProvoked is true for a response or webhook that a healthy stack with simulated calls
+// never sends.
 func cannotBeProvoked(what string) bool {
 	for _, ending := range []string{" 500 internal_error", " 503 unavailable", " 408 request_timeout"} {
 		if strings.HasSuffix(what, ending) {

@@ -35,12 +35,12 @@ type client struct {
 // min, so that a request never uses a connection that the gateway is closing.
 const idleTimeout = time.Minute
 
-// transport returns a transport with its own connections. The parameter `from` is the local address
-// of the connections. If it is "", the connections have the default address.
-func transport(from string) *http.Transport {
+// transport returns a transport with its own connections. If localAddress is empty, the system
+// selects the address.
+func transport(localAddress string) *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second}
-	if from != "" {
-		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	if localAddress != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(localAddress)}
 	}
 	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, IdleConnTimeout: idleTimeout,
 		DisableCompression: true}
@@ -119,8 +119,7 @@ func (c *client) send(t *testing.T, method, path string, body any, header ...str
 	if err != nil {
 		t.Errorf("%s %s: read the answer: %v", method, path, err)
 	}
-	// scheduled_for in a summary is a local time with an offset. The OpenAPI description checks its
-	// format.
+	// A summary can contain scheduled_for, which is a local time with an offset.
 	testkit.CheckTimestamps(t, read, "summary", "local_time", "paths", "webhooks", "parameters")
 	return answer{response.StatusCode, response.Header, string(read)}
 }

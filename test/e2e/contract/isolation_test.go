@@ -114,8 +114,8 @@ type otherWorkspace struct {
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
 	decision, list, erasure, entry           string
-	// requested is the called number of request. erased is the number of a contact that was erased.
-	requested, erased string
+	// requestTo is the number that `request` calls.
+	requestTo, erasedNumber string
 	// spare is another subscription, with the delivery spareDelivery.
 	spare, spareDelivery string
 	// attempt is the newer of two attempts of the call.
@@ -172,10 +172,10 @@ func newOtherWorkspace(t *testing.T) *otherWorkspace {
 	s.write.want(t, 200, "PATCH", "/v1/contacts/"+s.contact, set{"email": otherEmail, "external_id": otherExternalID})
 	s.record = s.operator.want(t, 200, "GET", s.admin+"/consent-records", nil).ids()[0]
 	s.decision = s.operator.want(t, 200, "GET", s.admin+"/decisions", nil).ids()[0]
-	s.requested = s.read.want(t, 200, "GET", "/v1/call-requests/"+s.request, nil).text("to")
+	s.requestTo = s.read.want(t, 200, "GET", "/v1/call-requests/"+s.request, nil).text("to")
 	s.operator.want(t, 200, "PUT", s.admin+"/agent-keys/"+s.agent, set{"key": agentKey})
-	s.erased = number(1)
-	erased := s.operator.want(t, 200, "DELETE", s.admin+"/contacts/"+s.erased, nil).members()
+	s.erasedNumber = number(1)
+	erased := s.operator.want(t, 200, "DELETE", s.admin+"/contacts/"+s.erasedNumber, nil).members()
 	s.erasure, _ = erased["erasure"].(map[string]any)["id"].(string)
 	s.list = s.operator.want(t, 201, "POST", s.admin+"/opt-out-imports", set{"reason": "bought"}).text("id")
 	s.transaction = s.operator.want(t, 200, "GET", s.admin+"/wallet/transactions", nil).ids()[0]

@@ -42,7 +42,7 @@ func (c operatorChanges) want(t *testing.T, status int, method, path string, bod
 }
 
 // A trunk is created for the test. The calls of this stack are simulated, so no call uses it.
-func TestOperatorDescription_DescribesChangesOfDialing(t *testing.T) {
+func TestOperatorDescription_DescribesPauseAndResume(t *testing.T) {
 	w := workspace(t)
 	c := newOperatorChanges(t, map[string]string{"id": w.id, "agent_id": w.agent})
 	trunk := c.want(t, 201, "POST", trunks, set{"name": "of " + w.id, "host": "127.0.0.1", "status": "disabled"})

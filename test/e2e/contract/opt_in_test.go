@@ -127,8 +127,8 @@ func TestOptIn_RequestThatWaitedTooLongFails(t *testing.T) {
 	sharedstack.Equal(t, "sequence", listed()[0].Sequence, 1)
 }
 
-// holdAnalyses creates a trigger. For one workspace, the trigger moves each event with a transcript
-// from the dialer's outbox into another table, so that the relay does not publish the event.
+// holdAnalyses creates a trigger that moves the analysis events of one workspace from the dialer's
+// outbox to another table. So the relay does not publish them.
 const holdAnalyses = `
 CREATE TABLE dialer.held_analyses (LIKE dialer.outbox);
 CREATE FUNCTION dialer.hold_analysis() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN

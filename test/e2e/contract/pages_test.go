@@ -13,9 +13,9 @@ import (
 
 const root = "../../.."
 
-// TestDocumentation_CommandsForCustomersAndOperatorsSucceed runs the commands in the pages for
-// customers and operators against the demo workspace. Each page must leave a calling policy that
-// permits calls, because the next page places calls.
+// TestDocumentation_CommandsForCustomersAndOperatorsSucceed runs the commands of the pages on the
+// demo workspace. No page may leave a calling policy that forbids calls, because the next page
+// places calls.
 func TestDocumentation_CommandsForCustomersAndOperatorsSucceed(t *testing.T) {
 	for _, program := range []string{"curl", "jq", "openssl", "python3"} {
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") != "true" {

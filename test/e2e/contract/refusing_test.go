@@ -18,8 +18,8 @@ func (w *tenant) placeInOneHour(t *testing.T, to string) (id string) {
 }
 
 // makeDueQuery makes queued call requests due if the dialer has current copies of the workspace and
-// of the agent. It leaves out numbers whose opt-out was acknowledged less than 6 s ago or is not
-// acknowledged yet, because the dialer's queue may not contain this opt-out yet.
+// of the agent. It excludes numbers with a recent opt-out, which may not be in the dialer's queue
+// yet.
 const makeDueQuery = `
 WITH due AS (
 	UPDATE dialer.dial_queue q SET due_at = now(), look_at = now()

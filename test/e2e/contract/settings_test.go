@@ -320,9 +320,8 @@ type stoppingSetting struct {
 	code  string
 }
 
-// The call requests (50, or 200 with -large) become due one after the other. Some are due before
-// the response to the write of the setting, and some after it. No call request may be dialed later
-// than 2 s after the response.
+// The call requests become due one after the other, while the setting is written. No call request
+// may be dialed later than 2 s after the response.
 func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	t.Parallel()
 	patch := func(body map[string]any) func(*settingTenant, int, string) {

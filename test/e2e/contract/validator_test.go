@@ -68,9 +68,8 @@ func tightenContent(content openapi3.Content) {
 	}
 }
 
-// forbidUnlisted forbids unlisted members in every object without additionalProperties. A schema
-// that combines other schemas lists no members itself, so forbidUnlisted changes the combined
-// schemas.
+// forbidUnlisted sets additionalProperties to false in every object schema that does not define it.
+// For a schema with allOf, anyOf or oneOf, it changes the combined schemas instead.
 func forbidUnlisted(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
 	if ref == nil || ref.Value == nil || done[ref.Value] {
 		return

@@ -208,14 +208,13 @@ func (l link) wait(long time.Duration) bool {
 	}
 }
 
-// hostileReceiver stores each request and then calls the parameter respond of listen. Every
-// connection has one request.
+// hostileReceiver stores each request. Every connection has one request.
 type hostileReceiver struct {
 	book
 	URL string
 }
 
-// listen starts a hostile receiver. kind selects its certificate.
+// listen starts a hostile receiver. kind selects its certificate, and respond sends its responses.
 func (w *testStack) listen(t *testing.T, kind string, respond func(link)) *hostileReceiver {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
