@@ -52,7 +52,7 @@ func countTransactions(ctx context.Context, db *pgx.Conn) (t transactions, err e
 }
 
 // perPOST returns the transactions of one POST. It subtracts the background work, which is measured
-// between idle and before.
+// between the readings `idle` and `before`.
 func perPOST(idle, before, after transactions, posts int) (all, writing, counting float64) {
 	share := after.at.Sub(before.at).Seconds() / before.at.Sub(idle.at).Seconds()
 	of := func(idle, before, after int64) float64 {

@@ -62,7 +62,7 @@ func newReport() *Report {
 
 func (r *Report) broken(l guarantee, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
 
-// addMoneyFault records a violation of exactMoney. The sign of amount is ignored.
+// addMoneyFault records a violation of exactMoney.
 func (r *Report) addMoneyFault(amount money.Micro, how string) {
 	r.Different += max(amount, -amount)
 	r.broken(exactMoney, how)

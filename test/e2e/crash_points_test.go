@@ -101,7 +101,7 @@ func (sc *scenario) run(point string) {
 	sc.t.Helper()
 	sc.accepted = map[string]string{}
 	posting := &load{w: sc.w, accepted: sc.accepted, answers: map[int]int{}}
-	// The service calls dies after the hold, and leaves a hold without a call request.
+	// The service `calls` is killed after it has stored the hold, so the hold has no call request.
 	if needsOrphanHold(point) {
 		sc.set("calls: after hold")
 		status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": sc.w.AgentID, "to": number(sc.first + 50)})

@@ -57,8 +57,8 @@ func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver
 	}
 }
 
-// killAll kills processes in random order: each process timesEach times, and all processes at once
-// timesAll times.
+// killAll kills processes in random order. Each process is killed timesEach times, and all
+// processes together timesAll times.
 func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, timesEach, timesAll int) {
 	t.Helper()
 	var victims []string

@@ -114,7 +114,7 @@ type otherWorkspace struct {
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
 	decision, list, erasure, entry           string
-	// requestTo is the number that `request` calls.
+	// requestTo is the called number of the call request `request`.
 	requestTo, erasedNumber string
 	// spare is another subscription, with the delivery spareDelivery.
 	spare, spareDelivery string

@@ -14,7 +14,7 @@ import (
 const root = "../../.."
 
 // TestDocumentation_CommandsForCustomersAndOperatorsSucceed runs the commands of the pages on the
-// demo workspace. No page may leave a calling policy that forbids calls, because the next page
+// demo workspace. Each page must restore a calling policy that permits calls, because the next page
 // places calls.
 func TestDocumentation_CommandsForCustomersAndOperatorsSucceed(t *testing.T) {
 	for _, program := range []string{"curl", "jq", "openssl", "python3"} {

@@ -320,8 +320,8 @@ type stoppingSetting struct {
 	code  string
 }
 
-// The call requests become due one after the other, while the setting is written. No call request
-// may be dialed later than 2 s after the response.
+// The setting is written while call requests become due one after the other. No call request may be
+// dialed later than 2 s after the response to the write.
 func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	t.Parallel()
 	patch := func(body map[string]any) func(*settingTenant, int, string) {

@@ -46,7 +46,7 @@ func NewAdmin(
 	router := httpserver.NewEdgeRouter(tel)
 	router.Use(serveOperatorDocs(docs))
 	// requireOperator must run before the router, so that an unknown path without a token returns 401
-	router.Use(a.requireOperator, strictly(docs.operatorAPI))
+	router.Use(a.requireOperator, withStrictCheck(docs.operatorAPI))
 	a.addRoutes(router)
 	return router
 }

@@ -99,7 +99,7 @@ func newConsole(config ConsoleConfig) *Console {
 	}
 	newAdmin(config.Auth, config.Store, config.Peers, config.Pepper, config.Ready).addRoutes(c.router)
 	c.router.Route(consolePath, c.addRoutes)
-	c.open.Use(strictly(config.Docs.consoleAPI))
+	c.open.Use(withStrictCheck(config.Docs.consoleAPI))
 	c.open.Get("/readyz", httpserver.Handle(config.Ready.answer))
 	c.open.Route(consolePath+"/sign-in", c.addSignInRoutes)
 	return c

@@ -79,8 +79,8 @@ func (d *description) checkStrictPath(w http.ResponseWriter, r *http.Request) (h
 	return d.checkStrict(w, r, match.Template)
 }
 
-// strictly calls checkStrictPath before the next handler.
-func strictly(d *description) func(next http.Handler) http.Handler {
+// withStrictCheck calls checkStrictPath before the next handler.
+func withStrictCheck(d *description) func(next http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
 			w, err := d.checkStrictPath(w, r)

@@ -33,7 +33,7 @@ type Route struct {
 	ReadAccess bool
 	// WriteAccess is true if every method needs write access.
 	WriteAccess bool
-	// Stream is true for routes that Upstreams.Stream forwards, because their responses have no end.
+	// Stream is true if the response has no end.
 	Stream bool
 }
 

@@ -35,8 +35,8 @@ func (p *Upstreams) Stream(
 		return err
 	}
 	control := http.NewResponseController(w)
-	// Otherwise net/http would end the request after ReadTimeout. The error is ignored, because every
-	// writer with a network connection supports deadlines.
+	// Without this call, net/http would cancel the request after ReadTimeout. The error is ignored,
+	// because every writer with a network connection supports deadlines.
 	_ = control.SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

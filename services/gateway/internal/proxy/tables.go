@@ -50,8 +50,8 @@ func Public() Table {
 	}
 }
 
-// Open returns the routes that need no key. Of these routes, only /recordings has a rate limit. It
-// counts requests by the client's address.
+// Open returns the routes that need no key. Only /recordings has a rate limit, which counts
+// requests by the client's address.
 func Open() Table {
 	get := []string{http.MethodGet}
 	return Table{

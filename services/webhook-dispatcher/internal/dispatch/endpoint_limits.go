@@ -77,8 +77,8 @@ type endpoint struct {
 	decreasedAt time.Time
 	// healthy is true if the last response was quick and the endpoint is not stalled.
 	healthy bool
-	// respondedAt is the time of the last response. After an idle time, it is the start of the first
-	// request.
+	// respondedAt is the time of the last response. After an idle time, it is the start time of the
+	// first request.
 	respondedAt  time.Time
 	idleSince    time.Time
 	slowdown     slowdown
@@ -393,8 +393,8 @@ func (l *endpointLimits) refreshEndpoints() {
 			e.slowdown.update(true, e.respondedAt.Add(slowThreshold))
 		case e.first.due || e.retry.due:
 			e.blocked = false
-			// The host offered its last free request to an endpoint that now has another url. Therefore e
-			// still waits, although the host is below its limit.
+			// The host offered its last free request to an endpoint that now has another url. Therefore this
+			// endpoint still waits, although the host is below its limit.
 			if to := l.hosts[e.host]; to != nil && e.currentList == to.waitingEndpoints && to.inFlight < l.maxPerHost {
 				l.dequeue(e)
 			}

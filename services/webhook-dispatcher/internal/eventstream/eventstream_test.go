@@ -446,8 +446,8 @@ func TestHub_LimitsTheStreamsOfAReplica(t *testing.T) {
 	}
 }
 
-// The stream is closed while hub.renew waits for a lock. After hub.renew, the stream must have no
-// row.
+// One stream is closed while hub.renew waits for a lock. After hub.renew, the closed stream must
+// have no row.
 func TestHub_RenewalDoesNotKeepTheRowOfAClosedStream(t *testing.T) {
 	t.Parallel()
 	f, ws := newFixture(t), uuid.New()

@@ -98,7 +98,7 @@ func streamFilter(query url.Values, turns bool) (filter eventstream.Filter, err 
 	if len(query["types"]) > 1 {
 		return filter, apierr.Validation("types", "must stand once in the query.")
 	}
-	// webhook.test is accepted in types, but has no effect.
+	// The query parameter can contain webhook.test, which has no effect.
 	known := subscriptions.Events()
 	if turns {
 		known = append(known, eventstream.TurnType)

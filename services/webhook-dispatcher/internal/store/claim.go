@@ -110,9 +110,8 @@ type pollRow struct {
 	More      bool
 }
 
-// pollDue returns subscriptions with due deliveries. A subscription that was resumed, or that
-// belongs to a changed workspace, has one row for first attempts and one for retries, without a due
-// time.
+// pollDue returns subscriptions with due deliveries. It also returns subscriptions that were
+// resumed or that belong to a changed workspace, with the due time 0001-01-01.
 const pollDue = `
 WITH due AS MATERIALIZED (
     SELECT q.subscription_id, q.is_retry, q.due_at, q.delivery_id

@@ -130,8 +130,8 @@ func resultArgs(results []deliveries.Result) pg.Args {
 const lockFinished = `
 SELECT FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
 
-// settleUnwritten ignores results that are already in the table attempts. The queue row does not
-// show this, because it keeps the attempt number until the next claim.
+// Unlike settleOpen, settleUnwritten ignores results that are already in the table attempts. The
+// queue row does not show this, because it keeps the attempt number until the next claim.
 const (
 	settleOpen      = settleBegin + settleEnd
 	settleUnwritten = settleBegin + `
@@ -150,8 +150,8 @@ WITH open AS MATERIALIZED (
     JOIN delivery_queue q ON q.delivery_id = r.id AND q.attempt = r.no AND q.replay = r.replay
     WHERE q.delivery_id = ANY (@ids::uuid[])`
 	// settleEnd stores no excerpt for an erased call, because a response can repeat the request. It
-	// updates a healthy row of subscription_health at most once a second, because each update leaves
-	// a dead row version.
+	// updates a healthy row of subscription_health at most once a second, because each update leaves a
+	// dead row version.
 	settleEnd = `
 ), ended AS (
     DELETE FROM delivery_queue q USING open
