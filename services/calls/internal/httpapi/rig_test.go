@@ -343,8 +343,7 @@ func (r *rig) eventTypes() (types []string) {
 	return types
 }
 
-// types returns the types of the public events of a single call, in the order of their sequence
-// numbers.
+// types returns the types of all public events and checks their sequence numbers.
 func (r *rig) types() (types []string) {
 	r.t.Helper()
 	for i, e := range r.events() {

@@ -89,7 +89,7 @@ func (f *usageFile) Write(part []byte) (int, error) {
 type usageMerger struct {
 	day    time.Time
 	lines  *csv.Writer
-	first  store.Usage // the first row of the current direction and agent
+	first  store.Usage // first row of the current group: one direction and agent
 	byCode map[string]store.Usage
 }
 

@@ -125,8 +125,8 @@ func (f *fixture) runSteps(wantSteps int) {
 	}
 }
 
-// wantReports checks the number of reports of the erasure. Every report except the last one must
-// announce further steps. The result is the number of reports for each step of another service.
+// wantReports checks the number of reports of an erasure. It counts the next steps that the reports
+// name, by service and reference.
 func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	f.Helper()
 	rows, err := f.pool.Query(f.Context(),

@@ -25,8 +25,8 @@ const callColumns = `id, workspace_id, call_request_id, direction, from_number, 
 // transcriptOf selects the transcript if the workspace shows transcripts.
 const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
-// foldedCallColumns lists the columns that events change. The transcript is selected only while the
-// terminal event or call.recording_ready is not published yet.
+// foldedCallColumns lists the columns that events change. The transcript is read until the terminal
+// event and call.recording_ready are both published.
 const foldedCallColumns = callColumns + `,
     CASE WHEN NOT (closed AND recording_announced)
             AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id)
@@ -265,10 +265,8 @@ func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int,
 	return done, nil
 }
 
-// claimOverdueCalls claims live calls that should have ended more than @after seconds ago. The time
-// runs from the last step of the call, for example the answer, plus the longest duration of the
-// call. The longest duration of an inbound call is a setting of its agent, which can be unknown
-// here.
+// claimOverdueCalls claims live calls that should have ended more than @after seconds ago. @longest
+// applies if the longest duration of a call is not known.
 const claimOverdueCalls = `
 UPDATE calls SET end_requested_at = now()
 WHERE id IN (
@@ -333,16 +331,16 @@ func (s *Store) signLinks(ctx context.Context, tx pgx.Tx, calls []callstate.Call
 	if s.links == nil || len(workspaces) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, shownByWorkspaces, pg.Args{"ids": workspaces})
+	rows, err := tx.Query(ctx, privacyOfWorkspaces, pg.Args{"ids": workspaces})
 	if err != nil {
 		return fmt.Errorf("read what workspaces show: %w", err)
 	}
-	shown, err := collectShown(rows)
+	privacy, err := collectPrivacy(rows)
 	if err != nil {
 		return fmt.Errorf("read what workspaces show: %w", err)
 	}
 	for i := range calls {
-		if shown[calls[i].WorkspaceID].Recordings {
+		if privacy[calls[i].WorkspaceID].Recordings {
 			signLink(ctx, s.links, &calls[i])
 		}
 	}

@@ -35,8 +35,8 @@ func personKey(workspaceID uuid.UUID, number string) string {
 
 const lockPerson = `SELECT pg_advisory_xact_lock(hashtextextended(@person::text, 0))`
 
-// orderErasure stores the erasure counter of a number. The result column `again` is true if this
-// erasure was ordered before.
+// orderErasure stores the erasure counter of a number. The column `again` is true if the number
+// already had this counter or a higher one.
 const orderErasure = `
 WITH known AS (
     SELECT erasures FROM erasures WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
@@ -439,11 +439,10 @@ func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID
 
 const deleteErasures = `DELETE FROM erasures WHERE ordered_at < @at`
 
-// DeleteErasures deletes erasure counters that were set before the time `at`. A deleted counter no
-// longer prevents the creation of requests. Therefore `at` must be earlier than the pre-check of
-// every request that can still be created.
-func (s *Store) DeleteErasures(ctx context.Context, at time.Time) error {
-	if _, err := s.pool.Exec(ctx, deleteErasures, pg.Args{"at": at}); err != nil {
+// DeleteErasures deletes erasure counters that were set before the given time. A counter is still
+// needed while a request with an older pre-check can be created.
+func (s *Store) DeleteErasures(ctx context.Context, before time.Time) error {
+	if _, err := s.pool.Exec(ctx, deleteErasures, pg.Args{"at": before}); err != nil {
 		return fmt.Errorf("delete old erasures: %w", err)
 	}
 	return nil

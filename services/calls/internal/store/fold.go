@@ -27,8 +27,8 @@ type Wanted struct {
 	Calls      []uuid.UUID
 	// If CallsOfRequests is true, the calls of the requests are read too.
 	CallsOfRequests bool
-	// PricedCalls are the inbound calls that have a price. The charge of such a call can have arrived
-	// before the call.
+	// PricedCalls are the inbound calls that have a price. Lock reads the charges that arrived
+	// before these calls.
 	PricedCalls []uuid.UUID
 	// Workspaces are the workspaces whose rules for transcripts and recordings apply to the batch.
 	Workspaces []uuid.UUID
@@ -43,7 +43,7 @@ type Fold struct {
 
 	requests                      map[uuid.UUID]*callstate.Request
 	calls                         map[uuid.UUID]*callstate.Call
-	shown                         map[uuid.UUID]shown
+	privacy                       map[uuid.UUID]privacySettings
 	links                         *recordings.Links
 	requestsToSave, chargesToSave []*callstate.Request
 	callsToSave                   []*callstate.Call
@@ -85,20 +85,19 @@ const lockCalls = `SELECT ` + foldedCallColumns + ` FROM calls WHERE id = ANY (@
 const lockCallsOfRequests = `SELECT ` + foldedCallColumns +
 	` FROM calls WHERE call_request_id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
-// shown states which personal data of its calls a workspace stores and shows to customers. The zero
-// value shows nothing.
-type shown struct {
+// privacySettings states whether a workspace stores and shows transcripts and recordings.
+type privacySettings struct {
 	WorkspaceID uuid.UUID `db:"id"`
 	Transcripts bool      `db:"transcripts"`
 	Recordings  bool      `db:"recordings"`
 }
 
-const shownByWorkspaces = `
+const privacyOfWorkspaces = `
 SELECT id, transcripts, recordings FROM workspaces WHERE id = ANY (@ids::uuid[]) AND (transcripts OR recordings)`
 
-func collectShown(rows pgx.Rows) (map[uuid.UUID]shown, error) {
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[shown])
-	byID := make(map[uuid.UUID]shown, len(found))
+func collectPrivacy(rows pgx.Rows) (map[uuid.UUID]privacySettings, error) {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[privacySettings])
+	byID := make(map[uuid.UUID]privacySettings, len(found))
 	for _, s := range found {
 		byID[s.WorkspaceID] = s
 	}
@@ -143,8 +142,8 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 		batch.Queue(readInboundCharges, pg.Args{"ids": w.PricedCalls}).Query(f.collectInboundCharges)
 	}
 	if len(w.Workspaces) > 0 {
-		batch.Queue(shownByWorkspaces, pg.Args{"ids": w.Workspaces}).Query(func(rows pgx.Rows) (err error) {
-			f.shown, err = collectShown(rows)
+		batch.Queue(privacyOfWorkspaces, pg.Args{"ids": w.Workspaces}).Query(func(rows pgx.Rows) (err error) {
+			f.privacy, err = collectPrivacy(rows)
 			return err
 		})
 	}
@@ -201,7 +200,7 @@ func (f *Fold) TakeInboundCharge(callID uuid.UUID) *money.Micro {
 
 // Transcribed reports whether the workspace stores transcripts. Wanted.Workspaces must contain the
 // workspace.
-func (f *Fold) Transcribed(workspaceID uuid.UUID) bool { return f.shown[workspaceID].Transcripts }
+func (f *Fold) Transcribed(workspaceID uuid.UUID) bool { return f.privacy[workspaceID].Transcripts }
 
 // SaveRequest adds a changed request to the rows that Write writes.
 func (f *Fold) SaveRequest(req *callstate.Request) {
@@ -251,7 +250,7 @@ func (f *Fold) SaveCall(ctx context.Context, c *callstate.Call, event openapi.Ev
 	if !slices.Contains(f.callsToSave, c) {
 		f.callsToSave = append(f.callsToSave, c)
 	}
-	if f.shown[c.WorkspaceID].Recordings {
+	if f.privacy[c.WorkspaceID].Recordings {
 		signLink(ctx, f.links, c)
 	}
 	return queueEvents(ctx, &f.events, c, event, f.Now)

@@ -17,8 +17,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The tests insert insertedRows calls and the same number of requests. Almost all rows belong to
-// one workspace, and only its oldest rows have the rare values. A list may read at most maxPages
+// Each table has insertedRows rows, almost all in one workspace. A list is allowed to read maxPages
 // database pages.
 const (
 	insertedRows = 30_000

@@ -142,8 +142,6 @@ const saveCharge = `
 UPDATE call_requests SET charge_settled = @charge_settled, credits_micro = @credits_micro
 WHERE id = @id`
 
-// claimOverdue selects a request with the status `dialing` if it was dialed longer ago than its
-// max_call_seconds plus @after.
 const claimOverdue = `
 UPDATE call_requests SET republished_at = now()
 WHERE id IN (
@@ -155,12 +153,11 @@ WHERE id IN (
     ORDER BY scheduled_for LIMIT @limit FOR UPDATE SKIP LOCKED)
 RETURNING ` + requestColumns
 
-// Republish publishes overdue requests again. These are queued requests that were due long ago, and
-// requests that have the status `dialing` for longer than their call can last. It publishes each
-// request at most once per overdueTime.
+// Republish publishes overdue requests again, each at most once per overdueTime. A request is
+// overdue if it is queued long after its due time, or dialing for longer than a call can last.
 //
-// Republish reads requests with a due time after dueAfter. It returns the number of published
-// requests and the due time of the last one.
+// Republish reads requests that are due after dueAfter. It returns the number of published requests
+// and the due time of the last one.
 func (s *Store) Republish(
 	ctx context.Context, overdueTime time.Duration, dueAfter time.Time, limit int, at time.Time,
 	continueTrace func(context.Context, *callstate.Request) (context.Context, func()),

@@ -46,11 +46,10 @@ FROM (
 LEFT JOIN agents a ON a.id = u.agent_id AND a.workspace_id = @workspace_id
 ORDER BY u.direction, u.agent_id, u.prefix COLLATE "C"`
 
-// Usage sums the calls that were created from `from` until before `to`, and passes one sum after
-// another to the function `each`. The sums are ordered by direction, agent and prefix. They are not
-// collected in memory.
+// Usage sums the calls of a period and calls handleSum for each sum. The period ends before the
+// time to. The sums are ordered by direction, agent and prefix.
 func (s *Store) Usage(
-	ctx context.Context, workspaceID uuid.UUID, from, to time.Time, each func(Usage) error,
+	ctx context.Context, workspaceID uuid.UUID, from, to time.Time, handleSum func(Usage) error,
 ) error {
 	rows, err := s.pool.Query(ctx, usage, pg.Args{
 		"workspace_id": workspaceID, "from": page.FirstID(from), "below": page.FirstID(to),
@@ -64,7 +63,7 @@ func (s *Store) Usage(
 		if err != nil {
 			return fmt.Errorf("read usage of workspace %s: %w", workspaceID, err)
 		}
-		if err := each(one); err != nil {
+		if err := handleSum(one); err != nil {
 			return err
 		}
 	}

@@ -47,9 +47,8 @@ func WorkspaceOf(ev *eventv1.WorkspaceEvent) (Workspace, error) {
 	}, nil
 }
 
-// keepWorkspace excludes versions that are already stored, because ON CONFLICT locks the row even
-// if the WHERE of DO UPDATE is false. A batch can contain workspace versions that ApplySetting has
-// already stored, and must not lock their rows until it commits.
+// keepWorkspace excludes versions that are already stored. ON CONFLICT alone would lock the rows of
+// these workspaces until the commit.
 const keepWorkspace = `
 INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days, transcripts,
     recordings)
