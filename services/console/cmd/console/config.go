@@ -17,15 +17,15 @@ type Config struct {
 	HTTP      httpserver.Config
 	Telemetry telemetry.Config
 
-	GatewayURL   string   `env:"GATEWAY_CONSOLE_URL,required" help:"URL of the listener CONSOLE_ADDR of the gateway, without a path."`
-	URL          string   `env:"CONSOLE_URL,required" help:"URL of the console in the browser, the same as in the gateway. It must begin with https://, unless the host is this machine."`
-	AllowedHosts []string `env:"ALLOWED_HOSTS" envSeparator:"," help:"Further values of the Host header that are accepted, as host or host:port. Requests with other values are refused. If empty, only the host of CONSOLE_URL is accepted."`
-	Published    bool     `env:"PUBLISHED_ON_LOOPBACK" help:"true if HTTP_ADDR is in a container whose port is published only on a loopback address, as in docker-compose.yml. It permits a CONSOLE_URL that begins with http://."`
+	GatewayURL          string   `env:"GATEWAY_CONSOLE_URL,required" help:"URL of the listener CONSOLE_ADDR of the gateway, without a path."`
+	URL                 string   `env:"CONSOLE_URL,required" help:"URL of the console in the browser, the same as in the gateway. It must begin with https://, unless the host is this machine."`
+	AllowedHosts        []string `env:"ALLOWED_HOSTS" envSeparator:"," help:"Further values of the Host header that are accepted, as host or host:port. Requests with other values are refused. If empty, only the host of CONSOLE_URL is accepted."`
+	PublishedOnLoopback bool     `env:"PUBLISHED_ON_LOOPBACK" help:"true if HTTP_ADDR is in a container whose port is published only on a loopback address, as in docker-compose.yml. It permits a CONSOLE_URL that begins with http://."`
 }
 
 // isPrivateToThisMachine reports whether only programs on this machine can connect to HTTP_ADDR.
 func (c Config) isPrivateToThisMachine() bool {
-	return c.Published || isLoopback(hostOf(c.HTTP.Addr))
+	return c.PublishedOnLoopback || isLoopback(hostOf(c.HTTP.Addr))
 }
 
 // parsedConfig contains the parsed form of the settings that Config contains as text.

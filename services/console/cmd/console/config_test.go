@@ -23,7 +23,7 @@ func TestParse_RefusesPlainHTTPBeyondThisMachine(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			cfg := Config{GatewayURL: "http://127.0.0.1:8083", URL: tt.url, Published: tt.published}
+			cfg := Config{GatewayURL: "http://127.0.0.1:8083", URL: tt.url, PublishedOnLoopback: tt.published}
 			cfg.HTTP.Addr = tt.addr
 			_, err := cfg.parse()
 			if refused := err != nil; refused != tt.refused {

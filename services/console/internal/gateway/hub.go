@@ -20,9 +20,8 @@ const (
 	// maxWaitingEvents is the maximum number of events that wait for one browser. A browser that reads
 	// more slowly receives a reset, and reads the whole page again.
 	maxWaitingEvents = 256
-	// recheckInterval is the time between two checks of the session of an open stream. A stream ends
-	// after maxFailures checks without an answer, because its session could have been revoked. A
-	// revocation must end the stream within 5 s.
+	// A revoked session must lose its stream within 5 s. So a stream ends after maxFailures session
+	// checks without an answer.
 	recheckInterval = 2 * time.Second
 	maxFailures     = 2
 	// maxStreams is the number of streams that one session can open in a workspace.
@@ -295,9 +294,9 @@ func (f *sharedStream) publish(e Event) {
 	for _, s := range f.subscribers {
 		select {
 		case s.C <- e:
-		default: // the browser reads too slowly, so it loses a turn, or gets a reset instead of the waiting events
+		default: // the browser reads too slowly
 			if f.key.turns {
-				continue
+				continue // the browser loses the turn
 			}
 			for len(s.C) > 0 {
 				<-s.C
@@ -307,9 +306,9 @@ func (f *sharedStream) publish(e Event) {
 	}
 }
 
-// reader returns the subscriber that joined last. Its session is used to read the stream. If there
-// is no subscriber, reader waits for one, and returns false after idleTimeout.
-func (f *sharedStream) reader(ctx context.Context) (*Subscription, bool) {
+// waitForReader returns the subscriber that joined last. The session of this subscriber reads the
+// stream. If no subscriber joins within idleTimeout, waitForReader returns false.
+func (f *sharedStream) waitForReader(ctx context.Context) (*Subscription, bool) {
 	for {
 		f.mu.Lock()
 		if n := len(f.subscribers); n > 0 {
@@ -328,8 +327,7 @@ func (f *sharedStream) reader(ctx context.Context) (*Subscription, bool) {
 	}
 }
 
-// postpone changes the order of the subscribers, so that reader returns all other subscribers
-// before s.
+// postpone changes the order of the subscribers, so that waitForReader returns s last.
 func (f *sharedStream) postpone(s *Subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -342,7 +340,7 @@ func (f *sharedStream) postpone(s *Subscription) {
 func (h *Hub) run(ctx context.Context, f *sharedStream) {
 	defer f.stop()
 	for wait := minReconnect; ; {
-		reader, ok := f.reader(ctx)
+		reader, ok := f.waitForReader(ctx)
 		if !ok {
 			if h.remove(ctx, f) {
 				return
@@ -373,8 +371,8 @@ func (h *Hub) run(ctx context.Context, f *sharedStream) {
 	}
 }
 
-// remove deletes a stream without subscribers. If a subscriber has joined after reader returned
-// false, remove deletes nothing and returns false, unless ctx has ended.
+// remove deletes the stream if it has no subscribers or if ctx has ended. It reports whether it
+// deleted the stream.
 func (h *Hub) remove(ctx context.Context, f *sharedStream) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

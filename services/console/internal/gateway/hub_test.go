@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// fakeStream is a gateway whose open streams each send the messages of one channel.
+// fakeStream is a fake gateway. Each open stream sends the messages of one channel.
 type fakeStream struct {
 	mu      sync.Mutex
 	streams map[string]chan string // open streams by token

@@ -90,8 +90,7 @@ func settingLines(value any) []string {
 	return strings.Split(strings.TrimSpace(text.String()), "\n")
 }
 
-// differentLines returns both texts without the lines that are equal at their start and at their
-// end.
+// differentLines removes the first lines and the last lines that both texts have in common.
 func differentLines(before, after []string) (removed, added []string) {
 	for len(before) > 0 && len(after) > 0 && before[0] == after[0] {
 		before, after = before[1:], after[1:]

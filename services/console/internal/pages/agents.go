@@ -111,7 +111,7 @@ type agentOpening struct {
 	Greeting   string `json:"greeting"`
 }
 
-// agentKey shows whether a key is stored for the agent's own model or own server.
+// agentKey shows whether a key is stored for the agent.
 type agentKey struct {
 	HasKey    bool              `json:"has_key"`
 	UpdatedAt openapi.Timestamp `json:"updated_at"`
@@ -199,9 +199,9 @@ func (v *visit) agentID() (uuid.UUID, error) {
 
 func showAgent(v *visit) (view, error) { return v.showAgent(func(*agentFormData) {}) }
 
-// showAgent shows the form with the stored settings of an agent. The function change can replace
-// them, for example with the values of a refused form.
-func (v *visit) showAgent(change func(*agentFormData)) (view, error) {
+// showAgent shows the form with the stored settings of an agent. changeForm can replace values of
+// the form, for example after a refusal.
+func (v *visit) showAgent(changeForm func(*agentFormData)) (view, error) {
 	id, err := v.agentID()
 	if err != nil {
 		return view{}, err
@@ -210,14 +210,14 @@ func (v *visit) showAgent(change func(*agentFormData)) (view, error) {
 	var agent agentSettings
 	reads := []func() error{
 		readTagged(v, &agent, &data.Version, v.admin("/agents/%s", id)),
-		optional(v, &data.Dialing, v.admin("/agents/%s/dialing", id), nil),
-		optional(v, &data.Opening, v.admin("/agents/%s/opening", id), nil),
+		readOptional(v, &data.Dialing, v.admin("/agents/%s/dialing", id), nil),
+		readOptional(v, &data.Opening, v.admin("/agents/%s/opening", id), nil),
 	}
 	if v.can("listen") {
 		reads = append(reads, v.readVersions(&data, id))
 	}
 	if v.can("build") {
-		reads = append(reads, optional(v, &data.Key, v.admin("/agent-keys/%s", id), nil))
+		reads = append(reads, readOptional(v, &data.Key, v.admin("/agent-keys/%s", id), nil))
 	}
 	if err := concurrently(reads...); err != nil {
 		return view{}, err
@@ -229,7 +229,7 @@ func (v *visit) showAgent(change func(*agentFormData)) (view, error) {
 	data.Name, data.Saved = agent.text("name"), agent.text("name")
 	data.Settings = v.mask(settings)
 	_ = json.Unmarshal(agent["retiring_models"], &data.Retiring) // the field is absent for most agents
-	change(&data)
+	changeForm(&data)
 	return agentView(data), nil
 }
 

@@ -17,9 +17,8 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// assets serves the embedded files. Their addresses contain a hash of the content of all files, so
-// browsers can cache the files permanently. Module scripts import each other by relative addresses,
-// which therefore contain the same hash.
+// assets serves the embedded files. The address of each file contains a hash of all files, so
+// browsers can cache the files permanently.
 type assets struct {
 	version string
 	files   map[string]asset

@@ -71,8 +71,8 @@ type callTotals struct {
 	// Since and Until limit the time at which the calls were created.
 	Since, Until openapi.Timestamp
 	Calls        int64
-	// All contains the totals of every status. If the filters select one status or outcome, All is
-	// nil, because Calls then contains the only matching total.
+	// All contains the totals over all statuses. It is nil if the filters select one status or
+	// outcome.
 	All *openapi.CallStatisticsTotal
 	// Unknown is true if the API cannot count with these filters or over this period.
 	Unknown bool
@@ -138,7 +138,7 @@ func hangUp(v *visit) (view, error) {
 	_, err = gateway.Do[openapi.Call](v.r.Context(), v.Session,
 		gateway.Request{Method: http.MethodPost, Path: "/v1/calls/" + id.String() + "/hangup"})
 	if gateway.Is(err, "invalid_state") {
-		return view{redirect: v.next(v.path("live")), done: "call_ended"}, nil
+		return view{redirect: v.nextPath(v.path("live")), done: "call_ended"}, nil
 	}
-	return view{redirect: v.next(v.path("live")), done: "hung_up"}, err
+	return view{redirect: v.nextPath(v.path("live")), done: "hung_up"}, err
 }

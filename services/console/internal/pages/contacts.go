@@ -222,8 +222,8 @@ func (v *visit) readContact(refused *gateway.Error, form contactForm) (view, err
 	return result, err
 }
 
-// changeContact sends only the fields that the person changed in the form. So it keeps changes of
-// other fields that another person or program made.
+// changeContact sends only the fields that the person changed, so that it does not overwrite
+// concurrent changes of other fields.
 func changeContact(v *visit) (view, error) {
 	path, err := v.contactPath()
 	if err != nil {

@@ -21,9 +21,8 @@ const (
 	choiceAge  = 365 * 24 * time.Hour
 )
 
-// cookies has the names of the cookies. The prefix __Host- makes browsers refuse a cookie that
-// another host set, or that is not Secure. On plain HTTP, browsers refuse the prefix, so the names
-// contain the port instead: browsers send the cookies of a host to all of its ports.
+// cookies contains the names of the cookies. Browsers accept the prefix __Host- only with HTTPS.
+// With plain HTTP, the names contain the port, because all ports of a host share the cookies.
 type cookies struct {
 	secure                              bool
 	session, attempt, reason, passedURL string
@@ -82,8 +81,8 @@ func markOf(token string) string {
 	return hex.EncodeToString(hash[:8])
 }
 
-// localPath returns the address in a request if it belongs to this console, or "/" if it names
-// another site. Browsers read a backslash as a slash, and remove tabs and line breaks.
+// localPath returns text if it is a path of this console, and "/" otherwise. It refuses characters
+// that a browser would replace or remove.
 func localPath(text string) string {
 	address, err := url.Parse(text)
 	if err != nil || address.IsAbs() || address.Host != "" || !strings.HasPrefix(text, "/") ||

@@ -53,7 +53,7 @@ func writeCSV[Item any](
 		if out.Flush(); out.Error() != nil {
 			return view{written: true}, nil //nolint:nilerr // the browser has disconnected
 		}
-		// The error is ignored: only a writer without a connection, such as that of a test, returns one.
+		// The error is ignored: the ResponseWriter of a test does not support deadlines.
 		_ = control.SetWriteDeadline(time.Now().Add(csvTimeout))
 		if !page.HasMore || len(page.Data) == 0 {
 			return view{written: true}, nil

@@ -37,8 +37,8 @@ type scopeChoice struct {
 	Level, Value, Name string
 }
 
-// activePause is a pause with the name of its scope. Scope is empty for an agent whose workspace is
-// unknown, because the agent's path in the API contains the workspace.
+// activePause is a pause with the name of its scope. Scope is empty if the workspace of a paused
+// agent is unknown.
 type activePause struct {
 	gateway.Pause
 	Name  string
@@ -148,8 +148,8 @@ func (v *visit) systemEmergency(refused *fault) (view, error) {
 	err := concurrently(
 		read(v, &data.Dialer, "/admin/v1/dialer", nil),
 		read(v, &workspaces, "/admin/v1/workspaces", all),
-		optional(v, &trunks, "/admin/v1/trunks", all),
-		optional(v, &entries, "/admin/v1/audit", all),
+		readOptional(v, &trunks, "/admin/v1/trunks", all),
+		readOptional(v, &entries, "/admin/v1/audit", all),
 	)
 	data.Trunks, data.MoreWorkspaces = trunks.Data, workspaces.HasMore
 	data.Form = v.pauseForm()
@@ -315,7 +315,7 @@ func (v *visit) agentPauses(agents []gateway.Agent) (pauses []gateway.Pause, err
 	states := make([]openapi.Dialing, len(agents))
 	var reads []func() error
 	for i, agent := range agents {
-		reads = append(reads, optional(v, &states[i], v.admin("/agents/%s/dialing", agent.ID), nil))
+		reads = append(reads, readOptional(v, &states[i], v.admin("/agents/%s/dialing", agent.ID), nil))
 	}
 	if err := concurrently(reads...); err != nil {
 		return nil, err

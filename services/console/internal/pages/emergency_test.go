@@ -104,7 +104,7 @@ func TestSystemEmergency_ResumesWithoutAReason(t *testing.T) {
 	}
 }
 
-func TestSystemEmergency_ShowsTheFaultOfTheReasonAtItsField(t *testing.T) {
+func TestSystemEmergency_ShowsTheReasonErrorAtTheReasonField(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	s.set("PUT /admin/v1/dialing", refuse(`"reason is required: why dialing is paused."`))

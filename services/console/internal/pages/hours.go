@@ -54,9 +54,8 @@ type policyOverride struct {
 // recipientZone is the value of Timezone if the window is in the local time of the called person.
 const recipientZone = "recipient"
 
-// complete returns the policy with the defaults of the service: 09:00 to 20:00 in the recipient's
-// time zone, or all day if the policy has country packs.
-func (p callingPolicy) complete() callingPolicy {
+// withDefaults returns the policy with the default values that contacts-compliance would use.
+func (p callingPolicy) withDefaults() callingPolicy {
 	p.Timezone = cmp.Or(p.Timezone, recipientZone)
 	window := policyWindow{Start: "09:00", End: "20:00"}
 	if len(p.Packs) > 0 {
@@ -72,8 +71,7 @@ func (p callingPolicy) complete() callingPolicy {
 	return p
 }
 
-// This method returns the open hours of the policy's own window on a weekday.
-func (p callingPolicy) open(day string) []span {
+func (p callingPolicy) openHours(day string) []span {
 	start, startOK := minuteOf(p.Window.Start)
 	end, endOK := minuteOf(p.Window.End)
 	if !startOK || !endOK || start >= end || !slices.Contains(p.Window.Days, day) {
@@ -138,14 +136,14 @@ type holiday struct {
 	Dates     []string       `json:"dates"`
 }
 
-// This method reports whether the holiday falls on the given day or is observed on it. The time of
-// day must be 00:00 in UTC.
-func (h holiday) is(day time.Time) bool {
+// fallsOn reports whether the holiday is on the given day or observed on it. The time of day must
+// be 00:00 UTC.
+func (h holiday) fallsOn(day time.Time) bool {
 	if slices.Contains(h.Dates, day.Format(time.DateOnly)) {
 		return true
 	}
 	for year := day.Year() - 1; year <= day.Year()+1; year++ { // a day can be observed in the year before or after
-		proper, ok := h.in(year)
+		proper, ok := h.dayIn(year)
 		if ok && (proper.Equal(day) || proper.AddDate(0, 0, h.Observed[dayName(proper.Weekday())]).Equal(day)) {
 			return true
 		}
@@ -153,9 +151,8 @@ func (h holiday) is(day time.Time) bool {
 	return false
 }
 
-// This method returns the day of the holiday in a year. ok is false if the holiday is a list of
-// days.
-func (h holiday) in(year int) (day time.Time, ok bool) {
+// dayIn returns the day of the holiday in a year. ok is false if the holiday is a list of days.
+func (h holiday) dayIn(year int) (day time.Time, ok bool) {
 	date := func(month, day int) time.Time { return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC) }
 	switch {
 	case h.Easter != nil:
@@ -198,9 +195,8 @@ type packRule struct {
 	Citation     string              `json:"citation"`
 }
 
-// This method returns the hours that the rule opens on a day, and the name of the holiday on that
-// day, if any. Dates in ISO form can be compared as texts.
-func (r packRule) on(day time.Time) (open []span, name string) {
+// hoursOn returns the open hours of the rule on a day, and the name of the day's holiday, if any.
+func (r packRule) hoursOn(day time.Time) (open []span, name string) {
 	date := day.Format(time.DateOnly)
 	switch {
 	case r.CoversUntil != "" && r.CoversUntil < date:
@@ -209,7 +205,7 @@ func (r packRule) on(day time.Time) (open []span, name string) {
 		return []span{{0, minutesOfDay}}, ""
 	}
 	for _, h := range r.Holidays {
-		if h.is(day) {
+		if h.fallsOn(day) {
 			return spansOf(r.HolidayHours), h.Name
 		}
 	}
@@ -295,17 +291,17 @@ func hoursFormOf(p callingPolicy) hoursForm {
 	return form
 }
 
-// readPolicy reads the stored policy of the workspace. It also returns the JSON of the policy
-// without white space (was), and the ETag of the workspace (version).
-func (v *visit) readPolicy() (stored callingPolicy, was, version string, err error) {
-	workspace, version, err := gateway.GetTagged[struct {
+// readPolicy reads the workspace's calling policy. compactJSON is the policy without white space,
+// and etag is the ETag of the workspace.
+func (v *visit) readPolicy() (stored callingPolicy, compactJSON, etag string, err error) {
+	workspace, etag, err := gateway.GetTagged[struct {
 		Policy json.RawMessage `json:"calling_policy"`
 	}](v.r.Context(), v.Session, v.admin(""))
 	if err != nil {
 		return stored, "", "", err
 	}
 	if len(workspace.Policy) == 0 {
-		return stored, "null", version, nil
+		return stored, "null", etag, nil
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, workspace.Policy); err != nil {
@@ -314,20 +310,19 @@ func (v *visit) readPolicy() (stored callingPolicy, was, version string, err err
 	if err := json.Unmarshal(workspace.Policy, &stored); err != nil {
 		return stored, "", "", fmt.Errorf("decode the calling policy: %w", err)
 	}
-	return stored, compact.String(), version, nil
+	return stored, compact.String(), etag, nil
 }
 
 func showHours(v *visit) (view, error) { return v.readHours(nil) }
 
-// readHours shows the calling hours. If its form was refused, the function edit restores the
-// submitted values.
-func (v *visit) readHours(edit func(*hoursData)) (view, error) {
+// readHours shows the calling hours. After a refusal, restoreForm restores the submitted values.
+func (v *visit) readHours(restoreForm func(*hoursData)) (view, error) {
 	data := hoursData{Weekdays: weekdays}
 	var preview hoursPreview
 	reads := []func() error{func() (err error) {
 		var stored callingPolicy
 		stored, data.Was, _, err = v.readPolicy()
-		data.Form, data.Policy = hoursFormOf(withWindow(stored)), stored.complete()
+		data.Form, data.Policy = hoursFormOf(withWindow(stored)), stored.withDefaults()
 		return err
 	}}
 	if number := v.query("phone"); number != "" {
@@ -350,22 +345,22 @@ func (v *visit) readHours(edit func(*hoursData)) (view, error) {
 	if data.Wrong != nil {
 		result.status = http.StatusUnprocessableEntity
 	}
-	if edit != nil {
-		edit(&data)
+	if restoreForm != nil {
+		restoreForm(&data)
 		result.status = http.StatusUnprocessableEntity
 	}
 	result.data = data
 	return result, nil
 }
 
-// withWindow returns the policy with the window that the form shows. If the policy has country
-// packs and no window, the window stays nil.
+// withWindow returns the policy with default values. It adds no window to a policy with country
+// packs.
 func withWindow(p callingPolicy) callingPolicy {
 	if p.Window == nil && len(p.Packs) > 0 {
 		p.Timezone = cmp.Or(p.Timezone, recipientZone)
 		return p
 	}
-	return p.complete()
+	return p.withDefaults()
 }
 
 // today returns the current date in the time zone of the called person, or in UTC if that time zone
@@ -380,15 +375,12 @@ func (h *hoursPreview) today() time.Time {
 	return time.Date(day.Year(), day.Month(), day.Day(), 0, 0, 0, 0, time.UTC)
 }
 
-// week returns the open hours of the window from Monday to Sunday. If preview is not nil, it
-// returns the hours of the next seven days for the number of the preview. These hours must be open
-// in the window and in all country packs. If the policy has an override, the packs are ignored. A
-// window in another time zone than the recipient's cannot be compared with the packs and is
-// ignored.
+// week returns the open hours of the window from Monday to Sunday. With a preview, it returns the
+// open hours of the next seven days for one number, limited by the country packs.
 func (p callingPolicy) week(preview *hoursPreview) (week []dayHours) {
 	if preview == nil {
 		for _, day := range weekdays {
-			week = append(week, dayHours{Day: day, Open: p.open(day)})
+			week = append(week, dayHours{Day: day, Open: p.openHours(day)})
 		}
 		return week
 	}
@@ -396,11 +388,12 @@ func (p callingPolicy) week(preview *hoursPreview) (week []dayHours) {
 	for i := range 7 {
 		date := today.AddDate(0, 0, i)
 		row := dayHours{Day: dayName(date.Weekday()), Date: date, Open: []span{{0, minutesOfDay}}}
+		// a window in another time zone cannot be compared with the country packs
 		if p.Timezone == recipientZone {
-			row.Open = p.open(row.Day)
+			row.Open = p.openHours(row.Day)
 		}
 		for _, rule := range preview.Rules {
-			open, name := rule.on(date)
+			open, name := rule.hoursOn(date)
 			row.Holiday = cmp.Or(row.Holiday, name)
 			if p.Override == nil {
 				row.Open = intersect(row.Open, open)
@@ -420,7 +413,7 @@ func holidaysOf(preview *hoursPreview) (days []namedDay) {
 	for i := range 366 {
 		date := today.AddDate(0, 0, i)
 		for _, rule := range preview.Rules {
-			open, name := rule.on(date)
+			open, name := rule.hoursOn(date)
 			if name != "" && (len(days) == 0 || !days[len(days)-1].Date.Equal(date)) {
 				days = append(days, namedDay{date, name, open})
 			}
@@ -481,5 +474,5 @@ func (f hoursForm) policy() callingPolicy {
 // IsFixed reports whether the window is in a fixed time zone.
 func (d hoursData) IsFixed() bool { return d.Policy.Timezone != recipientZone }
 
-// CalendarDay returns a date that belongs to no time zone as text.
+// CalendarDay returns a date as text. It does not convert the date to the person's time zone.
 func (p *pageData) CalendarDay(day time.Time) string { return p.date(day) }

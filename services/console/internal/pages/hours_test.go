@@ -43,7 +43,7 @@ func TestHoliday_RepeatsEveryYear(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantEqual(t, tt.day, tt.h.is(day), tt.want)
+			wantEqual(t, tt.day, tt.h.fallsOn(day), tt.want)
 		})
 	}
 }
@@ -63,7 +63,7 @@ func TestWeek_ShowsTheWindowOfThePolicy(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			week := tt.policy.complete().week(nil)
+			week := tt.policy.withDefaults().week(nil)
 			wantEqual(t, "Monday and Sunday", spanText(week[0].Open)+" "+spanText(week[6].Open), tt.want)
 		})
 	}
@@ -106,7 +106,7 @@ func TestWeek_AppliesTheCountryPacksAndHolidaysOfANumber(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, row := range tt.policy.complete().week(preview) {
+			for _, row := range tt.policy.withDefaults().week(preview) {
 				got = append(got, spanText(row.Open))
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {

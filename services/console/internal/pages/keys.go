@@ -73,14 +73,14 @@ func fieldError(err error) *gateway.Error {
 	return nil
 }
 
-// pathOf returns the path base of the API, followed by the id in the page's address. name is the
-// name of the wildcard that matches the id.
-func (v *visit) pathOf(base, name string) (string, error) {
-	id, err := uuid.Parse(v.r.PathValue(name))
+// pathOf returns parentPath with the id from the page's address. wildcard is the name of the id in
+// the route.
+func (v *visit) pathOf(parentPath, wildcard string) (string, error) {
+	id, err := uuid.Parse(v.r.PathValue(wildcard))
 	if err != nil {
 		return "", errNotFound
 	}
-	return base + "/" + id.String(), nil
+	return parentPath + "/" + id.String(), nil
 }
 
 // revokeKey revokes a key. The person must type its prefix, because several keys can have the same

@@ -55,8 +55,7 @@ func concurrently(reads ...func() error) error {
 	return group.Wait()
 }
 
-// read returns a function that reads one resource into a variable. The function is an argument of
-// concurrently.
+// read returns a function that reads one resource into a variable.
 func read[T any](v *visit, into *T, path string, query url.Values) func() error {
 	return func() (err error) {
 		*into, err = gateway.Get[T](v.r.Context(), v.Session, path, query)
@@ -72,8 +71,8 @@ func readTagged[T any](v *visit, into *T, version *string, path string) func() e
 	}
 }
 
-// optional is like [read]. If the resource cannot be read, the page is shown without it.
-func optional[T any](v *visit, into *T, path string, query url.Values) func() error {
+// readOptional is like [read], but the returned function ignores errors.
+func readOptional[T any](v *visit, into *T, path string, query url.Values) func() error {
 	return func() error {
 		if found, err := gateway.Get[T](v.r.Context(), v.Session, path, query); err == nil {
 			*into = found
@@ -98,5 +97,5 @@ func (a agentNames) Name(id uuid.UUID) string {
 
 // readAgents reads the names of the agents of the workspace.
 func (v *visit) readAgents(into *gateway.Page[gateway.Agent]) func() error {
-	return optional(v, into, v.admin("/agents"), url.Values{"limit": {"100"}})
+	return readOptional(v, into, v.admin("/agents"), url.Values{"limit": {"100"}})
 }

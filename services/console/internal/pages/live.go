@@ -117,8 +117,8 @@ const (
 	// callsHeader is the header in which a script of the page Live lists the calls that changed. The
 	// console then reads only these calls, so that an event costs few requests.
 	callsHeader = "RF-Calls"
-	// The script sets namesHeader if the page does not show all these calls yet. The response must
-	// then contain the names of the agents.
+	// The script sets namesHeader if the page does not show all changed calls yet. The response
+	// must then contain the names of the agents.
 	namesHeader = "RF-Names"
 	// mostChanged is the maximum number of calls that callsHeader can list.
 	mostChanged = 10

@@ -64,7 +64,8 @@ func (f *fault) At(field string) string {
 	return f.Message
 }
 
-// Elsewhere returns the message if the refusal is not about one of the fields.
+// Elsewhere returns the message of the fault. If the fault is about one of the fields, it returns
+// "".
 func (f *fault) Elsewhere(fields ...string) string {
 	if f == nil || slices.ContainsFunc(fields, f.IsAbout) {
 		return ""
@@ -174,8 +175,8 @@ func showSystem(v *visit) (view, error) {
 	var data systemData
 	err := concurrently(
 		read(v, &data.Services, "/admin/v1/services", nil),
-		optional(v, &data.Dialer, "/admin/v1/dialer", nil),
-		optional(v, &data.Trunks, "/admin/v1/trunks", url.Values{"limit": {"100"}}),
+		readOptional(v, &data.Dialer, "/admin/v1/dialer", nil),
+		readOptional(v, &data.Trunks, "/admin/v1/trunks", url.Values{"limit": {"100"}}),
 		read(v, &data.Workspaces, "/admin/v1/workspaces", url.Values{"limit": {"8"}}),
 		read(v, &data.Audit, "/admin/v1/audit", url.Values{"limit": {"6"}}),
 	)
@@ -220,7 +221,7 @@ func showQueue(v *visit) (view, error) {
 	}
 	err := concurrently(
 		read(v, &data.dialerState, "/admin/v1/dialer", nil),
-		optional(v, &data.Trunks, "/admin/v1/trunks", url.Values{"limit": {"100"}}),
+		readOptional(v, &data.Trunks, "/admin/v1/trunks", url.Values{"limit": {"100"}}),
 	)
 	return view{template: "queue", title: "queue.title", nav: "queue", data: data}, err
 }

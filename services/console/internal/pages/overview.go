@@ -100,8 +100,8 @@ func showOverview(v *visit) (view, error) {
 			url.Values{"status": {"blocked"}, "limit": {"5"}, "created_after": {since}},
 		),
 		read(v, &data.Queued, "/v1/call-requests", url.Values{"status": {"queued"}, "limit": {"100"}}),
-		optional(v, &data.Wallet, "/v1/wallet", nil),
-		optional(v, &data.Subscriptions, "/v1/webhook-subscriptions", url.Values{"limit": {"100"}}),
+		readOptional(v, &data.Wallet, "/v1/wallet", nil),
+		readOptional(v, &data.Subscriptions, "/v1/webhook-subscriptions", url.Values{"limit": {"100"}}),
 		v.readAgents(&agents),
 	)
 	data.Agents = agents.Data

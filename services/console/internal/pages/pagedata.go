@@ -143,7 +143,7 @@ func (p *pageData) With(name string, value any) string {
 	return p.visit.r.URL.Path + "?" + query.Encode()
 }
 
-// Export returns an address in the workspace with the same filters as this page.
+// Export returns the address of a file or page of the workspace, with the filters of this page.
 func (p *pageData) Export(part string) string {
 	query := p.visit.r.URL.Query()
 	for _, name := range []string{"done", "starting_after"} {
@@ -174,8 +174,8 @@ var controls = map[string][]string{
 
 func (v *visit) can(action string) bool { return slices.Contains(controls[action], v.role) }
 
-// permitted wraps the function show of a page with an empty form. People whose role does not permit
-// the action receive 403. The gateway checks the role again when the form is sent.
+// permitted adds a check of the person's role to a page handler. If the role does not permit the
+// action, the page responds 403.
 func permitted(action string, show func(*visit) (view, error)) func(*visit) (view, error) {
 	return func(v *visit) (view, error) {
 		if !v.can(action) {

@@ -70,7 +70,7 @@ func TestKeys_RefusedNameIsShownInTheForm(t *testing.T) {
 	wantBody(t, w, `<option value="read" selected>`)
 }
 
-func TestKeys_OldSignInLinksToANewSignIn(t *testing.T) {
+func TestKeys_ErrorForAnOldSignInLinksToTheSignInPage(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	s.set("POST "+admin+"/api-keys", refusal{status: 403, code: "recent_sign_in_required"})

@@ -14,9 +14,8 @@ import (
 // maxReason is the maximum length of a reason in characters.
 const maxReason = 500
 
-// giveReason adds the reason in the form to the following requests to the gateway, which stores it
-// in the audit log. It returns false if the form has no reason, or one that is too long. Callers
-// ignore the result if the reason is optional.
+// giveReason reads the reason from the form and adds it to the following requests to the gateway.
+// It returns false if the reason is empty or too long.
 func (v *visit) giveReason() bool {
 	reason := strings.Join(strings.FieldsFunc(v.form("reason"), func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r)
@@ -83,11 +82,10 @@ func (v *visit) showEnd(data endData, nav string, find func() error, fill func(*
 	return view{template: "end", title: data.Key + ".title", nav: nav, data: data}, nil
 }
 
-// next returns the address in the form field next. If the field is empty, it returns the parameter
-// otherwise.
-func (v *visit) next(otherwise string) string {
+// nextPath returns the path in the form field "next", or fallback if the field is empty.
+func (v *visit) nextPath(fallback string) string {
 	if next := v.form("next"); next != "" {
 		return localPath(next)
 	}
-	return otherwise
+	return fallback
 }

@@ -57,7 +57,7 @@ func cancelRequest(v *visit) (view, error) {
 	}
 	_, err = gateway.Do[openapi.CallRequest](v.r.Context(), v.Session,
 		gateway.Request{Method: http.MethodPost, Path: "/v1/call-requests/" + id.String() + "/cancel"})
-	return view{redirect: v.next(v.path("call-requests")), done: "request_canceled"}, err
+	return view{redirect: v.nextPath(v.path("call-requests")), done: "request_canceled"}, err
 }
 
 type placeCallData struct {

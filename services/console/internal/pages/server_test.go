@@ -30,8 +30,8 @@ type fakeGateway struct {
 	*httptest.Server
 }
 
-// tagged is a response with the ETag of an object. The fake gateway refuses a change with another
-// If-Match, as the real gateway does.
+// tagged is a response with an ETag. The fake gateway refuses a change if If-Match differs from the
+// ETag.
 type tagged struct {
 	etag string
 	body any
@@ -296,8 +296,8 @@ func TestSignIn_StoresTheTokenInASafeCookie(t *testing.T) {
 	}
 }
 
-// An attacker can have placed a session cookie in the browser. The sign-in replaces this cookie. It
-// also sends the old token, so that the gateway ends the old session.
+// An attacker could place a session cookie in the browser. So the console sends the token of the
+// earlier session, and the gateway ends this session.
 func TestSignIn_ReplacesAnEarlierSession(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)

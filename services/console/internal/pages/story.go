@@ -30,12 +30,12 @@ type storyData struct {
 	Call    *openapi.Call
 	Entries []storyEntry
 	Turns   []openapi.TranscriptTurn
-	// Talk states why the page has no transcript: "unanswered", "reason" (an operator must give a
-	// reason first), "forbidden", "later" or "none". It is empty if there is a transcript.
-	Talk      string
-	Recording bool
-	summary   *openapi.CallSummary
-	Agents    agentNames
+	// NoTranscript is the reason why the page has no transcript, such as "unanswered". It is empty
+	// if the page has a transcript.
+	NoTranscript string
+	Recording    bool
+	summary      *openapi.CallSummary
+	Agents       agentNames
 	// AnsweredAt is the time at which the recording begins. Positions in the recording count from
 	// this time.
 	AnsweredAt time.Time
@@ -135,17 +135,17 @@ func (v *visit) readStory(data *storyData, id uuid.UUID) []func() error {
 func (v *visit) readTalk(data *storyData) func() error {
 	return func() error {
 		if data.Call.Timings.AnsweredAt == nil {
-			data.Talk = "unanswered"
+			data.NoTranscript = "unanswered"
 			return nil
 		}
 		if v.role == gateway.Operator && v.Reason == "" {
-			data.Talk = "reason"
+			data.NoTranscript = "reason"
 			return nil
 		}
 		full, err := gateway.Get[openapi.Call](v.r.Context(), v.Session, "/v1/calls/"+data.Call.CallID.String(), nil)
 		switch refused := gateway.AsError(err); {
 		case refused != nil && refused.Status == http.StatusForbidden:
-			data.Talk = "forbidden"
+			data.NoTranscript = "forbidden"
 			return nil
 		case err != nil:
 			return err
@@ -156,9 +156,9 @@ func (v *visit) readTalk(data *storyData) func() error {
 		case full.Transcript != nil && len(full.Transcript.Turns) > 0:
 			data.Turns = full.Transcript.Turns
 		case full.Transcript != nil || data.Call.Timings.EndedAt == nil:
-			data.Talk = "later"
+			data.NoTranscript = "later"
 		default:
-			data.Talk = "none"
+			data.NoTranscript = "none"
 		}
 		return nil
 	}
@@ -224,7 +224,7 @@ func playRecording(v *visit) (view, error) {
 		v.w.Header().Set("Content-Type", "application/octet-stream")
 	}
 	control := http.NewResponseController(v.w)
-	// The error is ignored: only a writer without a connection, such as that of a test, returns one.
+	// The error is ignored: the ResponseWriter of a test does not support deadlines.
 	_ = control.SetWriteDeadline(time.Now().Add(recordingTimeout))
 	v.w.WriteHeader(response.StatusCode)
 	_, _ = io.Copy(v.w, response.Body) // an error means that one side has disconnected
@@ -295,7 +295,7 @@ func (entry *storyEntry) decide(e openapi.TimelineEntry) {
 		entry.Icon = "shield-x"
 	}
 	if text, err := json.Marshal(e.Details["gates"]); err == nil {
-		// if the JSON of the gates is unknown, the page shows it only in the details
+		// if the gates cannot be decoded, the page shows them only in the details
 		_ = json.Unmarshal(text, &entry.Gates)
 	}
 	for _, gate := range entry.Gates {

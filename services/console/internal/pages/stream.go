@@ -65,7 +65,7 @@ func (s *Server) serveStream(
 
 func writeStream(w http.ResponseWriter, r *http.Request, sub *gateway.Subscription) {
 	control := http.NewResponseController(w)
-	// The error is ignored: only a writer without a connection, such as that of a test, returns one.
+	// The error is ignored: the ResponseWriter of a test does not support deadlines.
 	_ = control.SetReadDeadline(time.Time{})
 	send := func(text string) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(streamWriteTimeout))

@@ -73,7 +73,7 @@ func (s *Server) visit(w http.ResponseWriter, r *http.Request) (*visit, bool) {
 	}
 	v.layout = readLayout(v)
 	me, err := gateway.Get[gateway.Me](r.Context(), v.Session, "/console/v1/me", nil)
-	v.keepToken() // before the page's handler runs, which can write the response itself
+	v.keepToken() // set the cookie before the page's handler writes the response
 	if err != nil {
 		v.write(view{}, err)
 		return nil, false
@@ -319,12 +319,11 @@ func (v *visit) returnPath() string {
 	return "/"
 }
 
-// cameFrom returns the console page on which the person followed a link to this page. If that page
-// is unknown, it returns the parameter otherwise.
-func (v *visit) cameFrom(otherwise string) string {
+// cameFrom returns the console page that linked to this page, or fallback if that page is unknown.
+func (v *visit) cameFrom(fallback string) string {
 	referer, err := url.Parse(v.r.Referer())
 	if err != nil || referer.Host != v.r.Host || referer.Path == v.r.URL.Path {
-		return otherwise
+		return fallback
 	}
 	return localPath(referer.RequestURI())
 }

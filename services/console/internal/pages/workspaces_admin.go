@@ -64,7 +64,7 @@ var (
 	features = []string{"api", "webhooks", "transcripts", "recordings"}
 	periods  = []string{"calls_days", "transcripts_days", "recordings_days", "webhooks_days"}
 	limits   = []string{"rate_limit_per_minute", "max_live_calls", "calls_per_second"}
-	// inboundLimits are the fields of the object inbound that contain integers.
+	// inboundLimits are the integer fields of the JSON object "inbound".
 	inboundLimits = []string{"increment_seconds", "max_concurrent", "max_call_seconds"}
 )
 
@@ -187,7 +187,7 @@ func (v *visit) refusedField(field, key string, args ...any) *fault {
 type workspaceFormData struct {
 	Form                     workspaceForm
 	Plans, Features, Periods []string
-	// InboundLimits are the fields of the object inbound that contain integers.
+	// InboundLimits are the integer fields of the JSON object "inbound".
 	InboundLimits []string
 	// New is true if the workspace does not exist yet.
 	New       bool
@@ -262,8 +262,8 @@ func (v *visit) patchVersion(path, version string, body any) error {
 	return err
 }
 
-// faultOf calls the function faultOf. For the code precondition_failed, it explains that another
-// person changed the object.
+// faultOf converts an error to a fault of the form. If another person changed the object, the
+// message says so.
 func (v *visit) faultOf(err error) *fault {
 	if gateway.Is(err, "precondition_failed") {
 		return &fault{Status: http.StatusPreconditionFailed,
@@ -276,9 +276,9 @@ func showWorkspaceSettings(v *visit) (view, error) {
 	return v.showSettings(func(data *workspaceFormData) { data.Form = formOf(data.Workspace) })
 }
 
-// showSettings shows the settings of a workspace. The function fill sets the values of the form. If
-// fill sets no version, showSettings sets the current version.
-func (v *visit) showSettings(fill func(*workspaceFormData)) (view, error) {
+// showSettings shows the settings of a workspace. fillForm sets the values of the form. If fillForm
+// sets no version, showSettings sets the current version.
+func (v *visit) showSettings(fillForm func(*workspaceFormData)) (view, error) {
 	settings, err := v.workspaceSettings()
 	if err != nil {
 		return view{}, err
@@ -288,8 +288,8 @@ func (v *visit) showSettings(fill func(*workspaceFormData)) (view, error) {
 	var version string
 	err = concurrently(
 		readTagged(v, &data.Workspace, &version, settings.path),
-		optional(v, &data.Wallet, settings.path+"/wallet", nil),
-		optional(v, &rates, settings.path+"/rates", nil),
+		readOptional(v, &data.Wallet, settings.path+"/wallet", nil),
+		readOptional(v, &rates, settings.path+"/rates", nil),
 	)
 	if err != nil {
 		return view{}, err
@@ -298,7 +298,7 @@ func (v *visit) showSettings(fill func(*workspaceFormData)) (view, error) {
 		data.Rates += strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Prefix, r.PerMinute, textOf(r.IncrementSeconds))) + "\n"
 	}
 	data.Form = formOf(data.Workspace)
-	fill(&data)
+	fillForm(&data)
 	if data.Form.Values["version"] == "" {
 		data.Form.Values["version"] = version
 	}
@@ -329,7 +329,7 @@ func changeWorkspaceSettings(v *visit) (view, error) {
 	}
 	if form.Fault != nil {
 		if form.Fault.Status == http.StatusPreconditionFailed {
-			delete(form.Values, "version") // the next submission may overwrite the other person's change
+			delete(form.Values, "version") // the next submission overwrites the other person's change
 		}
 		return v.showSettings(func(data *workspaceFormData) { data.Form = form })
 	}

@@ -246,7 +246,7 @@ func TestSuspend_RequiresAReasonAndTheTypedName(t *testing.T) {
 	}
 }
 
-func TestActivate_ResumesDialingIfThePersonSelectedIt(t *testing.T) {
+func TestActivate_ResumesDialingOnlyIfRequested(t *testing.T) {
 	t.Parallel()
 	for _, resume := range []bool{false, true} {
 		s := newSite(t, gateway.Operator)
