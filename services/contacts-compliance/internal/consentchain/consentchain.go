@@ -47,8 +47,8 @@ type Link struct {
 	MAC []byte
 }
 
-// Sign makes the row the successor of prev: it sets Seq, KeyID and MAC. The first key computes MAC.
-// Sign returns the row's link.
+// Sign makes the row the successor of prev: it sets Seq, KeyID and MAC, using the first key. It
+// returns the row's link.
 func (r *Row) Sign(keys *Keys, prev Link) Link {
 	r.Seq, r.KeyID = prev.Seq+1, keys.first
 	r.MAC = keys.sum(keys.first, r.macInput(prev))

@@ -88,7 +88,7 @@ func TestVerify_ReportsNoBreakAfterAMonthWasDropped(t *testing.T) {
 // A person with access to the database can create an old month with copies of recent rows, or
 // replace the SQL function oldest_month. In these cases the job must not sign a new start of the
 // chain, because verify could no longer detect missing rows.
-func TestVerify_FindsMissingRowsAfterARefusedDropOfAMonth(t *testing.T) {
+func TestVerify_FindsMissingRowsAfterRotateMonthsFailed(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string][]string{
 		"an old month with one copied row": {

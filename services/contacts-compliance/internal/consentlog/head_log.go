@@ -27,11 +27,11 @@ type HeadLogConfig struct {
 
 const (
 	headLogInterval = time.Minute
-	// maxTransaction is the longest expected duration of a transaction. A head becomes visible at the
-	// commit, up to maxTransaction after moved_at, the time that is stored in the head.
+	// maxTransaction is the longest expected transaction. A head becomes visible up to
+	// maxTransaction after its moved_at.
 	maxTransaction = 5 * time.Minute
-	// Every 30th write reads all heads. The other writes read only heads with a new moved_at. A person
-	// with access to the database could hide a head from them by a false moved_at.
+	// Every 30th write reads all heads, because a person with access to the database can falsify
+	// moved_at. The other writes read only heads with a new moved_at.
 	writesPerFullScan = 30
 )
 

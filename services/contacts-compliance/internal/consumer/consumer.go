@@ -34,9 +34,8 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// onWorkspace stores the calling policy of an event as the current policy of the workspace. It does
-// nothing if this policy or a newer one is already current. If this build cannot read the policy,
-// the Kafka record is parked in the dead-letter queue, and the previous policy stays current.
+// onWorkspace makes the calling policy of an event the current policy, unless the same or a newer
+// policy is already current. If this build cannot read the policy, the record is parked.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var ev eventv1.WorkspaceEvent
 	if err := rec.Decode(&ev); err != nil {

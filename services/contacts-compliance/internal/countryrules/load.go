@@ -134,8 +134,8 @@ func (f file) pack(name string) (Pack, []error) {
 	return p, faults
 }
 
-// alwaysInForce reports whether, on every day, at least one rule without a region is in force. It
-// considers only rules that have a purpose in common with r.
+// alwaysInForce reports whether rules without a region are in force on every day. It considers only
+// rules that have a purpose in common with r.
 func (p Pack) alwaysInForce(r Rule) bool {
 	day := window.Date{}
 	for {

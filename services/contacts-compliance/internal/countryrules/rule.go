@@ -23,8 +23,7 @@ func purposes() []Purpose { return []Purpose{Marketing, Service, Emergency} }
 // Consent is the consent that a rule requires before a call.
 type Consent string
 
-// These are the levels of consent. The gates check only whether a contact has consented. Only the
-// evidence of the consent record shows whether the consent was written.
+// These are the levels of consent. The gates treat Express and Written in the same way.
 const (
 	NoConsent Consent = "none"
 	Express   Consent = "express"

@@ -74,8 +74,7 @@ func (s Subject) isOutsideDestinations() bool {
 	return s.Destinations != nil && len(*s.Destinations) > 0 && !s.Number.HasPrefix(*s.Destinations)
 }
 
-// Report evaluates every gate independently and returns one report per gate. All gates have passed
-// if Evaluate returns Open and RefusedDestination returns false.
+// Report evaluates every gate and returns one report per gate, even after a gate has failed.
 func Report(f Facts, s Subject) []GateReport {
 	reports := make([]GateReport, 0, 7)
 	if f.Named != "" {

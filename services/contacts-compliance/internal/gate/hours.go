@@ -29,8 +29,8 @@ func (f Facts) requiredClocks() []clock {
 		return all
 	}
 	zones := f.recipientZones()
-	// In every time zone, lastDay is after all times that nextOpening can return. If a rule expires
-	// before lastDay, its clock is needed, even if its hours are always open.
+	// lastDay is later than every result of nextOpening. A rule that expires before lastDay needs a
+	// clock, even if its hours are always open.
 	lastDay := window.DateOf(f.At.UTC().Add(window.Horizon)).AddDays(2)
 	for i := range f.Rules {
 		if r := &f.Rules[i]; !r.Always() || r.Expired(lastDay) {

@@ -31,7 +31,7 @@ type day struct {
 // and the local date stays the same.
 type dayPart struct {
 	from, until int // minutes of the UTC day; until is the first minute after the part
-	localMinute int // the minute of the local day at the start of the part
+	localMinute int // local time at the start of the part, in minutes after 00:00
 	date        string
 	weekday     time.Weekday
 	day         day

@@ -268,8 +268,8 @@ func (f bodyFields) updateContact() (req openapi.UpdateContact, change *contacts
 	return req, change, apierr.Join(nameFault, emailFault, externalIDFault, metadataFault, consentFault)
 }
 
-// nullable returns value. If value is nil, it returns null if the body contains the member, and an
-// absent member otherwise.
+// nullable returns value as a field of the response. A nil value becomes null if the request
+// contains the field. Otherwise the field is absent.
 func (f bodyFields) nullable(name string, value *string) openapi.Nullable[string] {
 	if value != nil {
 		return openapi.Value(*value)

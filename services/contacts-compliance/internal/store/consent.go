@@ -36,8 +36,7 @@ SET dnd_status = @dnd_status, consent_status = @consent_status, updated_at = @up
 WHERE workspace_id = @workspace_id AND id = @id`
 
 // Record changes one state of a number and appends the record to the workspace's chain, in one
-// transaction. It locks the contact and then the chain's head, so the records of a number have the
-// order of its changes.
+// transaction. The lock of the contact keeps the records of a number in order.
 //
 // A change with a call id is recorded once per call. ifUnknown decides what happens if the number
 // has no contact.

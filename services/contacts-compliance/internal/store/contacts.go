@@ -208,9 +208,8 @@ type Filter struct {
 	Email, ExternalID *string
 }
 
-// newestFirst orders every list by uuid_send(id), because the primary key does not have this order.
-// With ORDER BY id, the planner could use the primary key and read the contacts of other
-// workspaces.
+// newestFirst does not order by id. Otherwise the planner could use the primary key and read the
+// contacts of other workspaces.
 const (
 	newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 	below       = ` AND uuid_send(id) < uuid_send(@below::uuid)`
@@ -235,9 +234,8 @@ SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS p
 	sameExternalID = ` AND external_id = @external_id`
 )
 
-// A search by name first reads the newest contacts with a name, at most recentNamed of them. If the
-// name is common, these contacts fill the page. Otherwise listNamed searches the index of names,
-// which returns few contacts for a rare name.
+// A search by name first reads the recentNamed newest contacts. They fill the page if the name is
+// common. Only a search for a rare name uses listNamed.
 const recentNamed = 2000
 
 const listRecentNamed = `
@@ -247,10 +245,10 @@ SELECT ` + contactColumns + ` FROM (
     ORDER BY uuid_send(id) DESC LIMIT @recent
 ) AS recent WHERE workspace_id = @workspace_id` + inStates + nameContains + newestFirst
 
-// listNamed finds names through the index on name_grams. This column contains the hashes of all
-// pieces of a name that have one to three characters. The index ignores the order of the pieces, so
-// the statement also compares each name that it finds. OFFSET 0 prevents the planner from reading
-// the whole table.
+// The index on name_grams contains hashes of the short pieces of each name, but not their order. So
+// listNamed also compares the names.
+//
+// OFFSET 0 prevents a scan of the whole table.
 const listNamed = `
 WITH hit AS MATERIALIZED (
     SELECT id FROM (
@@ -291,8 +289,7 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	return found, nil
 }
 
-// byNameOnly reports whether the name is the only filter that can select few contacts. The index of
-// names must then be used.
+// byNameOnly reports whether the name is the only selective filter.
 func (f Filter) byNameOnly() bool {
 	return f.Name != "" && f.Number == "" && f.Email == nil && f.ExternalID == nil
 }

@@ -167,9 +167,8 @@ WITH found AS (
     RETURNING id
 )`
 
-// findContact is for a request without variables, so it does not write to the contact. It can miss
-// a concurrent erasure. In that case ApplyStep or ClearErasedPreChecks clears the stored variables
-// later.
+// findContact does not lock the contact, so it can miss a concurrent erasure. ApplyStep or
+// ClearErasedPreChecks then clears the variables of the pre-check.
 const findContact = `
 WITH found AS (
     SELECT id FROM contacts WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND erasures = @erasures

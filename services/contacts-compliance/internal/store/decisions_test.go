@@ -64,7 +64,7 @@ func TestDecisions_EachFilterReadsOnlyAPartOfTheWorkspace(t *testing.T) {
 				if of == "large" && len(found) != tt.found {
 					t.Errorf("length of found = %d, want %d", len(found), tt.found)
 				}
-				// The function Decisions uses no plan cache, so its statement never has a generic plan.
+				// Decisions uses no plan cache, so its plan is always a custom plan.
 				n, plans := seen.Pages(t, pgtest.CustomPlan)
 				if n > maxPages {
 					t.Errorf("%d pages, want at most %d\n%s", n, maxPages, plans)

@@ -63,9 +63,8 @@ const insertErasure = `
 INSERT INTO erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, published_at)
 VALUES (@id, @workspace_id, @key_id, @subject, @actor, @contact_id, @erasures, @requested_at, now())`
 
-// firstSteps inserts the first steps of an erasure. The services `calls` and dialer read the
-// erasure from contacts.v1, so each of them has one step. The reports of these services name the
-// steps that follow.
+// firstSteps inserts one step for each service that erases data. The reports of the services can
+// name further steps.
 const firstSteps = `
 INSERT INTO erasure_steps (erasure_id, service, ref, done_at)
 VALUES (@id, 'contacts-compliance', '', @requested_at), (@id, 'calls', '', NULL), (@id, 'dialer', '', NULL)`

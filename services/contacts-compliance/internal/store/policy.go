@@ -95,8 +95,7 @@ func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs countryru
 }
 
 // advanceSource locks the row of a workspace, so that concurrent changes run one after the other.
-// If the version or a newer one is already stored, it locks no row: the SELECT excludes such a
-// version, because ON CONFLICT would lock the row even if its WHERE is false.
+// The SELECT excludes stored versions, because ON CONFLICT would lock their rows.
 const advanceSource = `
 INSERT INTO policy_sources AS p (workspace_id, set_in_version)
 SELECT @workspace_id::uuid, @set_in_version::bigint
@@ -149,9 +148,8 @@ func recordPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p gate.Po
 	return nil
 }
 
-// For each other request to the number, recentDials returns the last time at which the dial-time
-// check allowed it, newest first. An allowed request counts as a dial even if no channel of a trunk
-// was free for it.
+// recentDials returns the last dial of each other request to the number, newest first. A request
+// counts as dialed if the dial-time check allowed it, even if no channel was free.
 const recentDials = `
 SELECT max(judged_at) AS dialed_at
 FROM decisions
@@ -161,10 +159,10 @@ GROUP BY call_request_id
 ORDER BY dialed_at DESC
 LIMIT @calls`
 
-// Dials returns the times after since at which other requests to the number were dialed, newest
-// first. The parameter limit is the maximum number of times.
-func (s *Store) Dials(ctx context.Context, q Target, since time.Time, limit int) ([]time.Time, error) {
-	return readDials(ctx, s.pool, q, since, limit)
+// Dials returns the times of at most limit dials of other requests to the number. The times are
+// after start, newest first.
+func (s *Store) Dials(ctx context.Context, q Target, start time.Time, limit int) ([]time.Time, error) {
+	return readDials(ctx, s.pool, q, start, limit)
 }
 
 func readDials(ctx context.Context, from querier, q Target, since time.Time, limit int) ([]time.Time, error) {
@@ -183,12 +181,12 @@ func readDials(ctx context.Context, from querier, q Target, since time.Time, lim
 const lockNumberGate = `
 SELECT pg_advisory_xact_lock(hashtextextended('gate ' || @workspace_id::text || ' ' || @phone_e164::text, 0))`
 
-// RecentDials returns the times after since at which other requests were dialed, newest first. The
-// parameter limit is the maximum number of times.
-type RecentDials func(since time.Time, limit int) ([]time.Time, error)
+// RecentDials returns the times of at most limit dials of other requests to the number. The times
+// are after start, newest first.
+type RecentDials func(start time.Time, limit int) ([]time.Time, error)
 
 // DecideInOrder locks the number, calls evaluateGates and stores the decision. Because of the lock,
-// evaluateGates sees all dials that earlier decisions allowed, on every replica.
+// evaluateGates sees all dials that earlier decisions allowed.
 func (s *Store) DecideInOrder(ctx context.Context, q Target,
 	evaluateGates func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
