@@ -51,8 +51,7 @@ type carrierParts struct {
 	drain time.Duration
 	// trunkLimit returns the capacity of all trunks. All replicas share this capacity.
 	trunkLimit func(context.Context) (dialqueue.Limit, error)
-	// chooseNumber returns the number that the dialer calls from, and its trunk. dial.Limits.From
-	// contains this function.
+	// chooseNumber returns the number that the dialer calls from, and its trunk.
 	chooseNumber func(ctx context.Context, wantedNumber string, excluded []string) (number, trunkID string, err error)
 	report       func() replicas.Report
 	// healthCheck is nil if the carrier is not SIP.

@@ -56,8 +56,8 @@ func TestCrash_CrashAtAFailpointNeverDialsTwice(t *testing.T) {
 	for first := range dialers {
 		t.Run(fmt.Sprintf("dialer %d", first+1), func(t *testing.T) {
 			t.Parallel()
-			c := crashingDialer{rig: newRig(t, "0.2"), arm: filepath.Join(t.TempDir(), "armed")}
-			c.process = c.dialer("CRASH_FILE=" + c.arm)
+			c := crashingDialer{rig: newRig(t, "0.2"), failpointFile: filepath.Join(t.TempDir(), "armed")}
+			c.process = c.dialer("CRASH_FILE=" + c.failpointFile)
 			for i := first; i < len(points); i += dialers {
 				t.Run(strings.ReplaceAll(points[i], " ", "_"), func(t *testing.T) { c.dieAt(t, points[i], i) })
 			}
@@ -65,12 +65,11 @@ func TestCrash_CrashAtAFailpointNeverDialsTwice(t *testing.T) {
 	}
 }
 
-// crashingDialer is a dialer that reads the name of its failpoint from a file. arm is the path of
-// the file.
+// crashingDialer is a dialer that reads the name of its failpoint from failpointFile.
 type crashingDialer struct {
 	*rig
-	process *process
-	arm     string
+	process       *process
+	failpointFile string
 }
 
 func (c *crashingDialer) dieAt(t *testing.T, point string, i int) {
@@ -78,7 +77,7 @@ func (c *crashingDialer) dieAt(t *testing.T, point string, i int) {
 	r := c.within(t)
 	to := func(digits string) string { return fmt.Sprintf("+1415555%02d%s", i, digits) }
 	r.awaitIdle(to("90"))
-	if err := os.WriteFile(c.arm, []byte(point), 0o600); err != nil {
+	if err := os.WriteFile(c.failpointFile, []byte(point), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	talks, optsOut := r.request(to("01")), r.request(to("96"))
@@ -96,7 +95,7 @@ func (c *crashingDialer) dieAt(t *testing.T, point string, i int) {
 		}
 		return c.process.ended()
 	})
-	c.process = c.dialer("CRASH_FILE=" + c.arm)
+	c.process = c.dialer("CRASH_FILE=" + c.failpointFile)
 	taken := false
 	await(t, "the dialer answers the withdrawal", func() bool {
 		var err error

@@ -225,7 +225,6 @@ func TestInbound_CallOfADeadDialerIsNotCharged(t *testing.T) {
 	}
 }
 
-// billing-wallet requests the end of a call whose hold is open.
 func TestInbound_EndIsPublishedAgainOnRequest(t *testing.T) {
 	t.Parallel()
 	r, _ := priced(t, "0.05", &eventv1.InboundSettings{

@@ -167,8 +167,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "inbound calls", Run: answerer.Run},
 		{Name: "recordings", Run: recordings.run},
 		{Name: "carrier events", Run: trunk.readEvents(relay, cfg.LookEvery, dialer.Wake)},
-		// The carrier returns after the last call of the process has ended. When the process stops, the
-		// parts listed before the carrier stop after it.
+		// When the process stops, the carrier waits for the end of the last call. The parts listed
+		// above stop after the carrier.
 		{Name: "carrier", Run: trunk.run},
 		{Name: "dialer", Run: dialer.Run},
 	}, testParts, []service.Part{rt.Consumer(handlers(st, rt, wakeDialers)), rt.HTTP(api)}), nil

@@ -162,8 +162,8 @@ func (r *rig) maxConcurrent() (most int) {
 
 func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 	t.Parallel()
-	// Each call lasts longer than one second. So for more than a minute, the backlog occupies the 18
-	// of 20 channels that one workspace may use.
+	// One workspace is allowed to use 18 of the 20 channels. The backlog occupies them for more
+	// than a minute, because each call lasts longer than one second.
 	r := newRig(t, "0.5")
 	big := r.within(t)
 	big.workspace, big.agent = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())

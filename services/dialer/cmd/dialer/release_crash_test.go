@@ -10,7 +10,7 @@ import (
 
 // The dialer is killed after the trunk refused the call. The next process does not know the trunk's
 // response, so it must not dial again.
-func TestRelease_RequestIsNotDialedAgainAfterACrashBeforeItsRequeue(t *testing.T) {
+func TestRelease_CrashBeforeTheRequeueCausesNoSecondDial(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}

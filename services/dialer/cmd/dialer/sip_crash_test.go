@@ -22,20 +22,20 @@ func TestSIP_CallEndsOnceIfItsOwnerCrashesAtAnEvent(t *testing.T) {
 	p := whole.dialer(env...)
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
-	// This function enables the failpoint when a call has the status in the parameter before. If
-	// before is empty, it enables the failpoint immediately.
-	at := func(c *siptest.Call, stage, before string) {
+	// enableFailpoint enables the failpoint when a call has the given status. If status is empty,
+	// it does not wait.
+	enableFailpoint := func(c *siptest.Call, stage, status string) {
 		d := next.Load()
 		if d.stage != stage {
 			return
 		}
 		const count = "SELECT count(*) FROM calls WHERE to_e164 = $1 AND status = $2"
-		await(t, "the call is "+before, func() bool {
-			if before == "" {
+		await(t, "the call is "+status, func() bool {
+			if status == "" {
 				return true
 			}
 			var calls int
-			err := whole.pool.QueryRow(t.Context(), count, c.Invite.Recipient.User, before).Scan(&calls)
+			err := whole.pool.QueryRow(t.Context(), count, c.Invite.Recipient.User, status).Scan(&calls)
 			return err == nil && calls == 1
 		})
 		if err := os.WriteFile(arm, []byte(d.point), 0o600); err != nil {
@@ -49,17 +49,17 @@ func TestSIP_CallEndsOnceIfItsOwnerCrashesAtAnEvent(t *testing.T) {
 			t.Errorf("answer: %v", err)
 			return
 		}
-		at(c, "ringing", "")
+		enableFailpoint(c, "ringing", "")
 		c.Respond(180, "")
 		if next.Load().stage == "ringing" {
 			return
 		}
-		at(c, "answered", "ringing")
+		enableFailpoint(c, "answered", "ringing")
 		c.Answer(string(answer))
 		if next.Load().stage == "answered" {
 			return
 		}
-		at(c, "ended", "in_progress")
+		enableFailpoint(c, "ended", "in_progress")
 		c.Request("BYE", "")
 	})
 	tests := []struct {

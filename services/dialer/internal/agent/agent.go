@@ -142,9 +142,8 @@ const (
 // Event is one event of an agent.
 type Event struct {
 	Kind Kind
-	// Item is the id of an utterance. In Audio and ItemDone, it is the agent's utterance, and in
-	// SpeechStarted the person's. In Utterance, Role shows whose utterance it is, and Item is empty if
-	// the id is not known.
+	// Item is the id of an utterance: the agent's in Audio and ItemDone, the person's in
+	// SpeechStarted. In Utterance, Item can be empty.
 	Item string
 	// The receiver may keep and change the slice Audio. Keep is true if the person's speech must not
 	// interrupt the audio. Asked is true for audio that Say requested, if the session can identify

@@ -59,9 +59,8 @@ type Circuits struct {
 	all map[Address]*circuitbreaker.Breaker // only addresses that have failed since their last success
 }
 
-// NewCircuits returns circuit breakers. After the given number of consecutive failures of an
-// address, its circuit breaker opens. The first time, it stays open for openTime. Each failed test
-// call doubles this time.
+// NewCircuits returns circuit breakers that open after the given number of consecutive failures of
+// an address. A circuit breaker stays open for openTime. Each failed test call doubles this time.
 func NewCircuits(failures int, openTime time.Duration) *Circuits {
 	return &Circuits{failures: failures, openTime: openTime, all: map[Address]*circuitbreaker.Breaker{}}
 }
@@ -70,9 +69,8 @@ func NewCircuits(failures int, openTime time.Duration) *Circuits {
 // address works again.
 const probePause = 500 * time.Millisecond
 
-// Allow returns how long a call to an agent at the address must wait. 0 means that the call may
-// begin now. This call can be the one that tests whether the address works again, so the caller
-// must call done at the end of the attempt.
+// Allow returns the time that a call to the address must wait, or 0. The caller must call done at
+// the end of the attempt.
 func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	nothing := func() {}
 	if c == nil {
@@ -102,8 +100,8 @@ func (c *Circuits) Allow(a Address) (done func(), wait time.Duration) {
 	}, 0
 }
 
-// Watch returns an Opener that opens sessions with the Opener next. It records each result in the
-// circuit breaker of the address.
+// Watch returns an Opener that opens sessions with next and records each result in the circuit
+// breaker of the address.
 func (c *Circuits) Watch(next Opener) Opener { return watchedOpener{c, next} }
 
 type watchedOpener struct {

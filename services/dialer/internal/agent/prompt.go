@@ -89,9 +89,8 @@ func parseVariables(raw json.RawMessage) variables {
 	return read
 }
 
-// jsonBlock returns the variables as JSON, sorted by name. It leaves out a variable that does not
-// fit into the rest of maxFacts. json.Marshal escapes <, > and &, so that no variable can end the
-// block.
+// jsonBlock returns the variables as JSON, sorted by name, in total at most maxFacts bytes.
+// json.Marshal escapes <, > and &, so that no variable can end the block.
 func (k variables) jsonBlock() []byte {
 	kept, room := variables{}, maxFacts
 	for _, name := range slices.Sorted(maps.Keys(k)) {

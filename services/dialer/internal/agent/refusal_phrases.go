@@ -9,7 +9,7 @@ type phrases struct {
 	limits  []string
 	bare    []string
 	notNow  []string // must not match a complaint, such as "third call today"
-	wishes  []string // in each pattern, LIMIT is replaced by an optional word and one of limits
+	wishes  []string // LIMIT in a pattern is a placeholder for the phrases in limits
 }
 
 // refusalPhrases returns the phrases by language. Fillers are removed everywhere, even between

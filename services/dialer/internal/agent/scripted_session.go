@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// After is a function that calls the function do once, after the given wait, unless stop is called
-// before. In production, it wraps time.AfterFunc.
-type After func(wait time.Duration, do func()) (stop func() bool)
+// StartTimer calls f once after the given wait, unless stop is called first. In production, it
+// wraps time.AfterFunc.
+type StartTimer func(wait time.Duration, f func()) (stop func() bool)
 
 // ScriptedOpener opens sessions of the scripted agent. A session plays a script.
-type ScriptedOpener struct{ after After }
+type ScriptedOpener struct{ startTimer StartTimer }
 
-// New returns an opener. Its sessions use the function after as their timer.
-func New(after After) *ScriptedOpener { return &ScriptedOpener{after} }
+// New returns an opener. Its sessions wait with startTimer.
+func New(startTimer StartTimer) *ScriptedOpener { return &ScriptedOpener{startTimer} }
 
 // Open opens a session and returns immediately.
 func (o *ScriptedOpener) Open(_ context.Context, spec Spec) (Session, error) {
 	return &session{
-		script: spec.Settings.Script,
-		notice: spec.Notice != "",
-		after:  o.after,
-		events: make(chan Event, 12),
+		script:     spec.Settings.Script,
+		notice:     spec.Notice != "",
+		startTimer: o.startTimer,
+		events:     make(chan Event, 12),
 	}, nil
 }
 
 // session plays a script: a tone, then silence, then the end of the call. It does not react to the
 // person.
 type session struct {
-	script Script
-	notice bool
-	after  After
-	events chan Event
+	script     Script
+	notice     bool
+	startTimer StartTimer
+	events     chan Event
 
 	mu      sync.Mutex
 	started bool
@@ -63,7 +63,7 @@ func (s *session) Begin() {
 	}
 	s.playTone(s.script.ToneMillis, false)
 	if s.script.EndAfterMillis > 0 {
-		s.stop = s.after(time.Duration(s.script.EndAfterMillis)*time.Millisecond, s.Close)
+		s.stop = s.startTimer(time.Duration(s.script.EndAfterMillis)*time.Millisecond, s.Close)
 	}
 }
 

@@ -126,8 +126,7 @@ type Script struct {
 	ToneHz         int `json:"tone_hz"`
 	ToneMillis     int `json:"tone_millis"`
 	EndAfterMillis int `json:"end_after_millis"`
-	// If Speaks is true, the agent plays tones instead of words, such as the recording notice. Speaks
-	// is for tests.
+	// If Speaks is true, the agent plays a tone as the recording notice. Speaks is for tests.
 	Speaks bool `json:"speaks"`
 }
 

@@ -43,9 +43,8 @@ var (
 	ErrClosed = errors.New("the agent closed its connection")
 )
 
-// NewClient returns a client for WebSocket handshakes. It connects with the function dial, uses no
-// proxy, follows no redirects, and verifies certificates. If roots is nil, the system's root
-// certificates are used.
+// NewClient returns a client for WebSocket handshakes. It uses no proxy and follows no redirects.
+// If roots is nil, the system's root certificates are used.
 func NewClient(dial ssrf.Dialing, roots *x509.CertPool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -76,21 +75,20 @@ type Socket struct {
 	messages    chan []byte
 	dropped     atomic.Int64
 	audioHeld   atomic.Bool
-	// ctx is canceled when the socket is closed, which ends all waits. When the channel `closing` is
-	// closed, the writer sends the last messages.
+	// ctx is canceled when the socket is closed, which ends all waits.
 	ctx      context.Context
 	cancel   context.CancelFunc
-	closing  chan struct{}
+	closing  chan struct{} // closed to make the writer send the last messages
 	closed   sync.Once
 	incoming bytes.Buffer
 }
 
-// Dial opens a socket. The function encode appends the message for one audio frame to dst. Only one
-// goroutine calls encode. Audio is dropped until Flow is called.
+// Dial opens a socket. encodeFrame appends the message for one audio frame to dst, and is never
+// called concurrently. Audio is dropped until Flow is called.
 func Dial(
-	ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte,
+	ctx context.Context, client *http.Client, url string, header http.Header, encodeFrame func(dst, frame []byte) []byte,
 ) (*Socket, error) {
-	return dial(ctx, client, url, header, encode, pingInterval, pingTimeout)
+	return dial(ctx, client, url, header, encodeFrame, pingInterval, pingTimeout)
 }
 
 func dial(
@@ -98,7 +96,7 @@ func dial(
 	client *http.Client,
 	url string,
 	header http.Header,
-	encode func(dst, frame []byte) []byte,
+	encodeFrame func(dst, frame []byte) []byte,
 	interval, timeout time.Duration,
 ) (*Socket, error) {
 	options := &websocket.DialOptions{HTTPClient: client, HTTPHeader: header}
@@ -112,7 +110,7 @@ func dial(
 	conn.SetReadLimit(MaxMessage)
 	socketCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Socket{
-		conn: conn, encodeAudio: encode,
+		conn: conn, encodeAudio: encodeFrame,
 		audio: make(chan [FrameBytes]byte, maxQueuedFrames), messages: make(chan []byte, maxQueuedMessages),
 		ctx: socketCtx, cancel: cancel, closing: make(chan struct{}),
 	}
@@ -238,8 +236,7 @@ func (s *Socket) closeInOrder() {
 	}
 }
 
-// ping sends pings. If the agent does not answer a ping in time, it closes the connection. Then the
-// reader and the writer end too.
+// ping sends pings. If the agent does not answer in time, ping closes the connection.
 func (s *Socket) ping(interval, timeout time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -14,9 +14,8 @@ const (
 	// 400 to 2,500 Hz.
 	lowestBin, highestBin = 400 / binWidth, 2500 / binWidth
 	bins                  = highestBin - lowestBin + 1
-	// minToneShare is the minimum share of a tone in the energy of a frame, including leakage into
-	// neighbouring bins. The strongest bin of a vowel has a smaller share, because the energy of a
-	// vowel is spread over its harmonics.
+	// minToneShare is the minimum share of a tone in the energy of a frame. The strongest tone of a
+	// vowel has a smaller share, because a vowel's energy is spread over its harmonics.
 	minToneShare = 0.8
 	// minToneLength and maxBeepLength are the minimum and the maximum length of a beep. A longer tone
 	// is a dial tone, a hold tone or a fax tone.

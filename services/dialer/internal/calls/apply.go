@@ -28,13 +28,11 @@ type Listeners struct {
 	// OptedOut is called after opt-outs were stored. HangUp is called after calls were marked to be
 	// hung up.
 	Ended, Arrived, OptedOut, HangUp func()
-	// Spoken is called with the new turns of calls with the scripted agent.
+	// The applier calls Spoken with the new turns of calls that the scripted agent handles.
 	Spoken func(...Turn)
 }
 
-// Applier applies the events of all carriers to calls. No other code applies events. Dial attempts
-// and jobs change a call only if a method of the carrier has returned a result or a status of the
-// call (ADR 13).
+// Applier applies the events of all carriers to calls. No other code applies events (ADR 13).
 type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
@@ -60,12 +58,11 @@ func NewApplier(
 func (a *Applier) Listen(to Listeners) { a.listeners = to }
 
 // Apply applies events in order, in one transaction. The statement guard in this transaction checks
-// that this process owns the calls. Events that are late or repeated change nothing.
+// that this process owns the calls. Late and repeated events change nothing.
 //
-// If Apply returns an error, it has applied none of the events. store.ErrLost means that another
-// process owns the calls, or that neither the call nor the workspace of an opt-out is known.
-// store.ErrServerChanged means that the row of a call is missing and that the reconciliation can
-// still insert it.
+// If Apply returns an error, it has applied no event. store.ErrLost means that another process owns
+// the calls, or that an opt-out belongs to no known call or workspace. store.ErrServerChanged means
+// that the reconciliation can still insert a missing call.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
 	f := &eventBatch{events: events, carrierStatus: map[uuid.UUID]carrier.CallStatus{}, skipQueries: a.findCall == nil}
 	failpoint.Inject("dialer: before events")
@@ -79,7 +76,7 @@ func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier
 		if !errors.Is(err, errUnanswered) {
 			return err
 		}
-		for _, id := range f.unanswered {
+		for _, id := range f.callsToQuery {
 			known, err := a.findCall(ctx, id)
 			if err != nil {
 				slog.WarnContext(ctx, "carrier query failed for a call whose answer event is missing",
@@ -117,9 +114,9 @@ type eventBatch struct {
 	ends, arrivals, optOuts, agentFailures int
 	orphans                                map[uuid.UUID]bool
 	spoken                                 []Turn
-	// unanswered contains the calls whose status must be read from the carrier. carrierStatus contains
-	// the results. If skipQueries is true, the carrier is never queried.
-	unanswered    []uuid.UUID
+	// carrierStatus contains the results of the queries for callsToQuery. If skipQueries is true,
+	// the carrier is not queried.
+	callsToQuery  []uuid.UUID
 	carrierStatus map[uuid.UUID]carrier.CallStatus
 	skipQueries   bool
 }
@@ -149,7 +146,7 @@ func (f *eventBatch) calls() (ids []uuid.UUID) {
 }
 
 func (f *eventBatch) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled bool) (folded store.Folded, err error) {
-	f.ends, f.optOuts, f.agentFailures, f.orphans, f.unanswered = 0, 0, 0, map[uuid.UUID]bool{}, nil
+	f.ends, f.optOuts, f.agentFailures, f.orphans, f.callsToQuery = 0, 0, 0, map[uuid.UUID]bool{}, nil
 	f.spoken = nil
 	for _, e := range f.events {
 		c := calls[e.CallID]
@@ -181,7 +178,7 @@ func (f *eventBatch) foldEvents(calls map[uuid.UUID]*callstate.Call, reconciled 
 			f.optOuts++
 		}
 	}
-	if len(f.unanswered) > 0 {
+	if len(f.callsToQuery) > 0 {
 		return store.Folded{}, errUnanswered
 	}
 	folded.Orphans = slices.Collect(maps.Keys(f.orphans))
@@ -253,7 +250,7 @@ func removeInvalid(text string) string {
 }
 
 // restoreAnswer handles the end of a call that must have been answered, although no event reported
-// the answer. It uses the carrier's status of the call, or adds the call to unanswered so that the
+// the answer. It uses the carrier's status of the call, or adds the call to callsToQuery so that the
 // carrier is queried.
 func (f *eventBatch) restoreAnswer(c *callstate.Call, e carrier.Event) {
 	if f.skipQueries || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
@@ -261,7 +258,7 @@ func (f *eventBatch) restoreAnswer(c *callstate.Call, e carrier.Event) {
 	}
 	known, asked := f.carrierStatus[c.CallID]
 	if !asked {
-		f.unanswered = append(f.unanswered, c.CallID)
+		f.callsToQuery = append(f.callsToQuery, c.CallID)
 		return
 	}
 	known.EndedAt = nil // the end time is taken from the end event

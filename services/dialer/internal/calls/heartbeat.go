@@ -23,9 +23,9 @@ type Heartbeat struct {
 	lateHeartbeats atomic.Int64
 }
 
-// NewHeartbeat returns a heartbeat of this process. Other processes consider this process dead if
-// it has stored no heartbeat for the time lease. The store must keep one database connection free
-// for the heartbeat (store.On), because a heartbeat that waits for a connection is late.
+// NewHeartbeat returns a heartbeat of this process. Without a heartbeat for the length of the
+// lease, other processes consider this process dead. The store must keep one database connection
+// free for the heartbeat (store.On).
 func NewHeartbeat(st *store.Store, lease time.Duration) *Heartbeat {
 	return &Heartbeat{store: st, lease: lease, start: time.Now(), monitor: replicas.NewMonitor(lease)}
 }
@@ -53,10 +53,11 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 	return nil
 }
 
-// Generation returns the number of the current period in which no heartbeat was late. If two calls
-// of Generation return the same number, and it is not 0, no process can have considered this
-// process dead between the two calls. Generation returns 0 if the last heartbeat is older than four
-// fifths of the lease.
+// Generation returns the number of the current period without late heartbeats. It returns 0 if the
+// last heartbeat is older than four fifths of the lease.
+//
+// While the number stays the same and is not 0, no other process can have considered this process
+// dead.
 func (h *Heartbeat) Generation() int64 {
 	if !h.inTime(h.lastStored.Load()) {
 		return 0

@@ -38,7 +38,8 @@ func TestHeartbeat_LateHeartbeatChangesTheGeneration(t *testing.T) {
 	send := func() int64 {
 		t.Helper()
 		var generation int64
-		// If a heartbeat takes longer than the lease, the generation is still 0, and send repeats it.
+		// After a heartbeat that took longer than the lease, the generation is 0. Such a heartbeat
+		// is repeated.
 		testkit.Until(t, "the generation is not 0 after a heartbeat", func() bool {
 			if err := heartbeat.Send(t.Context()); err != nil {
 				t.Fatal(err)

@@ -95,9 +95,8 @@ func (r *Recoverer) logError(ctx context.Context, what string, err error) {
 	}
 }
 
-// takeOver takes over the calls of dead processes. It does nothing while this process's heartbeats
-// are slow, and for one lease after a late heartbeat. The heartbeats of other live processes are
-// then probably late too, and the calls of these processes must not be hung up.
+// takeOver takes over the calls of dead processes. It does nothing after slow or late heartbeats of
+// this process. The heartbeats of other live processes are then probably late too.
 func (r *Recoverer) takeOver(ctx context.Context) error {
 	if !r.heartbeat.Healthy() {
 		return nil
@@ -115,9 +114,8 @@ func (r *Recoverer) sweep(ctx context.Context) error {
 	return err
 }
 
-// expire searches for expired requests. After a slow search, it waits before the next search. A
-// search is slow if dialing was paused for more than a day. It then reads all requests that are
-// older than the limit, because the time of the pause does not count towards the limit.
+// expire searches for expired requests. After a search, it waits for expireWaitFactor times the
+// duration of the search.
 func (r *Recoverer) expire(ctx context.Context) error {
 	start := time.Now()
 	if start.Before(r.expireAfter) {
@@ -163,9 +161,8 @@ func (r *Recoverer) hangUpAll(ctx context.Context, due []store.Hangup) {
 	_ = group.Wait()
 }
 
-// hangUp hangs up a call at the carrier. The carrier then usually publishes an end event. If the
-// carrier does not have the call, or if the ending is final (callstate.Ending.Final), hangUp itself
-// ends the call in the database.
+// hangUp hangs up a call at the carrier. If the carrier does not have the call, or if the ending is
+// final, hangUp also ends the call in the database.
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {
 		return r.hangUpOrphan(ctx, h)

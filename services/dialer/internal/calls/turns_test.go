@@ -112,8 +112,8 @@ func TestApplier_ReportsTurnsOfTheScriptedAgent(t *testing.T) {
 	r.add(r.callID, carrier.Answered, 1)
 	r.add(r.callID, carrier.Utterance, 2)
 	r.stream.events[1].Text = "Hello?"
-	// An utterance with a Role belongs to a SIP call. The SIP call reports its turns itself, so the
-	// applier must not report them.
+	// Only the utterances of SIP calls have a Role. The applier must not report them, because a SIP
+	// call reports its turns itself.
 	r.add(r.callID, carrier.Utterance, 3)
 	r.stream.events[2].Role, r.stream.events[2].Text = agent.RoleAgent, "Good morning."
 	r.mustRead(NewEventReader(st, r.stream, applier))

@@ -131,16 +131,14 @@ func Zone(name string, person phone.Number) *time.Location {
 	return time.UTC
 }
 
-// Facts returns the events of the changes that were made since the row was read, in the order of
-// the changes.
+// Facts returns the events of all changes since the row was read, oldest first.
 func (c *Call) Facts() []Fact { return c.facts }
 
 // Final reports whether the dialer ends the call in the database without waiting for the carrier's
 // response to the hangup.
 func (e Ending) Final() bool { return e == EndingWatchdog || e == EndingLost }
 
-// Unheard returns the end of a call that the dialer wants to hang up, but that does not exist at
-// the carrier. Such a call is not charged.
+// Unheard returns the end of a call that does not exist at the carrier. Such a call is not charged.
 func (e Ending) Unheard(at time.Time) End {
 	switch e {
 	case EndingRecovery, EndingUnknown, EndingLost:
@@ -174,8 +172,8 @@ func (c *Call) Arrive() bool {
 	return true
 }
 
-// Refuse marks an inbound call, so that it is refused as busy. It has no effect if the call was
-// answered, has ended, or is already being hung up.
+// Refuse marks an inbound call to be refused as busy. It has no effect if the call was answered,
+// has ended, or is already being hung up.
 func (c *Call) Refuse() {
 	if c.Direction == Inbound && c.Live() && c.AnsweredAt == nil && c.Ending == EndingNone {
 		c.Ending, c.Admitted = EndingBusy, false
@@ -347,8 +345,8 @@ func (c *Call) dropTranscript() {
 // or the call was answered.
 func (c *Call) causeOf(e End) (cause Cause, unknown bool) {
 	switch {
-	// According to the event, the dialer hung up, but no reason is stored. The process that owned the
-	// call died, and the carrier hung up before the recovery job took over the call.
+	// unknown is true if the dialer hung up without a stored reason, because the owner of the call
+	// died.
 	case c.Ending == EndingNone:
 		return e.Cause, e.ByUs && e.Cause == Unspecified
 	case c.Ending == EndingAgent: // even if the person hung up after the agent had failed
@@ -399,13 +397,13 @@ func (c *Call) settleEnd(e End) {
 	}
 }
 
-// clampTime returns the latest of the time at and the times of the call's previous steps. at can be
-// earlier than a previous step, because the clocks of two processes can differ.
-func (c *Call) clampTime(at time.Time) time.Time {
+// clampTime returns the latest of eventTime and the times of the call's previous steps. The clocks
+// of two processes can differ.
+func (c *Call) clampTime(eventTime time.Time) time.Time {
 	for _, earlier := range []*time.Time{c.DialedAt, c.RingingAt, c.AnsweredAt} {
-		if earlier != nil && at.Before(*earlier) {
-			at = *earlier
+		if earlier != nil && eventTime.Before(*earlier) {
+			eventTime = *earlier
 		}
 	}
-	return at
+	return eventTime
 }

@@ -72,9 +72,8 @@ func (c *Call) newFact(name string, at time.Time) Fact {
 	return f
 }
 
-// EndedAgain returns another end event of an ended call, for a consumer that has lost the first end
-// event. EndedAgain does not change the call. The id of the event stays the same until the call
-// changes.
+// EndedAgain returns the end event of a call again, for a consumer that has lost the first one. The
+// id of the repeated event stays the same until the call changes.
 func (c *Call) EndedAgain() Fact {
 	c.Version-- // newFact increases the version, which must stay the same here
 	f := c.newFact("ended_again", *c.EndedAt)

@@ -98,7 +98,7 @@ type session struct {
 	items           int
 	speaking        bool // an item has begun and has not ended
 	quiet           time.Duration
-	audioBeforeItem []byte // silence before an item; the item begins with this audio, as a buffer against jitter
+	audioBeforeItem []byte // silence that is sent before an item, as a buffer against jitter
 	words           string // model's transcript since the end of the last item
 	person          string // transcript of the person's current utterance
 	pause           time.Duration
@@ -379,8 +379,8 @@ func (s *session) append(kind, content string) string {
 	return id
 }
 
-// setMuted controls whether the server drops the person's audio or passes it to the model. The
-// session always sends the audio, because the model measures time by the length of the audio.
+// setMuted makes the server drop the person's audio, or pass it to the model again. The session
+// always sends the audio, because the model measures time by the length of the audio.
 func (s *session) setMuted(on bool) {
 	if s.muted == on {
 		return

@@ -21,8 +21,8 @@ const (
 	letterBytes = 2 * frameBytes
 	// thinkBytes is the length of the silence before the model speaks. It is 1 s.
 	thinkBytes = 50 * frameBytes
-	// The person's utterance starts after liveLoudFrames loud frames (60 ms). It ends after
-	// liveQuietFrames quiet frames (500 ms).
+	// The person's utterance starts after 60 ms of loud frames and ends after 500 ms of quiet
+	// frames.
 	liveLoudFrames, liveQuietFrames = 3, 25
 	// maxContent is the maximum length of the text in an append event, in characters. The real server
 	// accepts 500 tokens.

@@ -36,8 +36,8 @@ type RealtimeOptions struct {
 	// Hears returns the words of the person's nth utterance that voice detection finds in the audio.
 	// If Hears is nil, the server only counts the audio.
 	Hears func(n int) string
-	// If Echo is true, the server immediately sends each received frame back, beginning after the
-	// first response. All these frames belong to one item, which never ends. Echo is for benchmarks.
+	// If Echo is true, the server sends back each frame that arrives after the first response. Echo
+	// is for benchmarks.
 	Echo bool
 	// Chunk is the number of audio bytes in a delta event; 0 means 4000. Pace is the pause between two
 	// delta events.
@@ -86,13 +86,13 @@ func UnstartedRealtime(opts RealtimeOptions) *RealtimeServer {
 }
 
 // QuotedRealtime returns the sentence that the instructions ask the model to speak word for word.
-// If there is none, it returns the parameter other.
-func QuotedRealtime(instructions, other string) string {
+// If there is none, it returns fallback.
+func QuotedRealtime(instructions, fallback string) string {
 	var text string
 	if i := strings.Index(instructions, `: "`); i >= 0 && json.Unmarshal([]byte(instructions[i+2:]), &text) == nil {
 		return text
 	}
-	return other
+	return fallback
 }
 
 // Close ends the server and its connections.

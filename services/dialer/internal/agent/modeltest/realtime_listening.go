@@ -1,7 +1,7 @@
 package modeltest
 
-// The voice detection uses the largest sample of each frame. An utterance starts after loudFrames
-// loud frames (60 ms) and ends after 500 ms of quiet frames.
+// The voice detection uses the largest sample of each frame. An utterance starts after 60 ms of
+// loud frames and ends after 500 ms of quiet frames.
 const (
 	loudFrames  = 3
 	quietFrames = 25

@@ -98,8 +98,8 @@ func check(t *testing.T, server *modeltest.RealtimeServer, result conversation.R
 		t.Errorf("the server refused %s", faults)
 	}
 	truncated := waitReceived(t, server, "conversation.item.truncate", 1)["audio_end_ms"].(float64)
-	// Of the played audio, 2,000 ms are the disclosure and 700 ms are the farewell. The rest is the
-	// greeting, which the session must truncate at the interruption.
+	// The disclosure lasts 2,000 ms and the farewell 700 ms. The rest of the played audio is the
+	// interrupted greeting.
 	switch left := float64(played*20) - 2700; {
 	case truncated != left:
 		t.Errorf("truncated = %v, want %v", truncated, left)

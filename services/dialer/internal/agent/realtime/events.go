@@ -149,9 +149,8 @@ func (s *session) onWords(role string, e serverEvent) {
 func (s *session) onCreated(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// s.requested must not be cleared here. The model can create a response by itself and then refuses
-	// the response that the session requested. The error event of this refusal arrives after
-	// onCreated, and onError compares it with s.requested.
+	// onError still needs s.requested. The model can create a response by itself and then refuse
+	// the requested response.
 	s.responseActive = true
 	requestID := e.Response.Metadata[requestIDKey]
 	s.returnsIDs = s.returnsIDs || requestID != ""
@@ -160,8 +159,8 @@ func (s *session) onCreated(e serverEvent) {
 	}
 }
 
-// onDone handles the end of a response. If the response is the disclosure, and is incomplete or
-// contains no audio, the session requests the disclosure again.
+// onDone handles the end of a response. If the disclosure is incomplete or contains no audio, the
+// session requests it again.
 func (s *session) onDone(e serverEvent) error {
 	s.mu.Lock()
 	whole := (e.Response.Status == "completed" || e.Response.Status == "") &&
@@ -231,9 +230,8 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 	return nil
 }
 
-// onError handles an error event that refuses the requested response. The session requests the
-// response again, unless dropIfRefused is set. If another response is active, the session first
-// waits for its end. After maxFailures consecutive failures, the session closes the connection.
+// onError handles an error event that refuses the requested response, and requests the response
+// again. After maxFailures consecutive failures, it closes the connection.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

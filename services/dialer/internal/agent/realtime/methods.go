@@ -156,9 +156,8 @@ func (s *session) Played(id string) {
 	}
 }
 
-// ToolResult sends the result of a tool to the model. When no other tool call is open, the session
-// also requests a response. After the tool end_call, it requests a response only if the result is a
-// refusal.
+// ToolResult sends the result of a tool to the model. If no other tool call is open, the session
+// also requests a response, except after a successful end_call.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -373,7 +373,7 @@ func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
 	case e["content_index"] != 0.0:
 		t.Errorf(`e["content_index"] = %v, want 0.0`, e["content_index"])
 	}
-	answer := l.wait(agent.Utterance, 4) // the last utterance can be the person's instead of the model's answer
+	answer := l.wait(agent.Utterance, 4) // the person's utterance can arrive after the model's answer
 	if answer.Role == agent.RolePerson {
 		answer = l.all(agent.Utterance)[2]
 	}

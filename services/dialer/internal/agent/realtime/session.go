@@ -37,9 +37,9 @@ var (
 	errMessages = errors.New("the model sent an invalid message")
 )
 
-// response is a response that the session requests. fromSay is true if Say requested its text.
-// dropIfRefused is true if the session must not repeat a request that the model refused because
-// another response was active.
+// response is a response that the session requests. fromSay is true if Say requested its text. If
+// another response is active, the model refuses the request, and a response with dropIfRefused is
+// dropped.
 type response struct {
 	settings                             *responseSettings
 	isDisclosure, fromSay, dropIfRefused bool
@@ -60,24 +60,18 @@ type session struct {
 	events        chan agent.Event
 	closed        chan struct{} // closed by Close
 
-	mu      sync.Mutex
-	sock    *agent.Socket
-	ended   bool
-	started bool
-	opened  bool // the model may respond to the person: the disclosure was spoken or is not needed
-	// responseActive is true from the request or the creation of a response until its end. requested
-	// is the last requested response. It is nil after the response has ended or was refused.
-	// requestedID is the id of the request.
-	responseActive  bool
-	requested       *response
-	requestedID     string
-	queuedResponses []response
-	// keptResponseID is the id of the active response if the person must not interrupt it, and
-	// otherwise empty. keptFromSay is true if Say requested this response. returnsIDs is true if the
-	// server returns request ids in the metadata of responses.
-	keptResponseID   string
-	keptFromSay      bool
-	returnsIDs       bool
+	mu               sync.Mutex
+	sock             *agent.Socket
+	ended            bool
+	started          bool
+	opened           bool      // the model may respond to the person: the disclosure was spoken or is not needed
+	responseActive   bool      // a response was requested or created and has not ended
+	requested        *response // last requested response; nil after its end or refusal
+	requestedID      string    // id of the last request
+	queuedResponses  []response
+	keptResponseID   string // id of the active response, if the person must not interrupt it
+	keptFromSay      bool   // Say requested the response keptResponseID
+	returnsIDs       bool   // the server returns request ids in the metadata of responses
 	disclosureActive bool   // the active response is the disclosure
 	disclosureItem   string // last item of the disclosure that contains audio
 	items            map[string]*item
