@@ -250,8 +250,8 @@ func removeInvalid(text string) string {
 }
 
 // restoreAnswer handles the end of a call that must have been answered, although no event reported
-// the answer. It uses the carrier's status of the call, or adds the call to callsToQuery so that the
-// carrier is queried.
+// the answer. It uses the carrier's status of the call. If the status is not known yet, it adds the
+// call to callsToQuery.
 func (f *eventBatch) restoreAnswer(c *callstate.Call, e carrier.Event) {
 	if f.skipQueries || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
 		return
