@@ -105,13 +105,11 @@ type Refused struct {
 	// OperatorFault is true if the operator must correct something first, for example the trunk's
 	// password. The callee did not cause the refusal, so the call request is queued again.
 	OperatorFault bool
-	// AccountSuspected is true if the operator's account can be the reason of the refusal: the trunk
-	// has accepted no call since its last change. The error of the call request then names the
-	// account, not the callee.
+	// AccountSuspected is true if the trunk has accepted no call since its last change. The
+	// operator's account at the trunk can then be the cause of the refusal.
 	AccountSuspected bool
-	// RefusedBy is the id of the trunk that refused the call. It is empty if no other trunk may be
-	// tried. If it is not empty, the dialer makes another attempt over another trunk, with a new call
-	// id.
+	// RefusedBy is the id of the trunk that refused the call, if the dialer can try another trunk.
+	// Otherwise RefusedBy is empty.
 	RefusedBy string
 	Err       error
 }
@@ -129,12 +127,11 @@ type Originate struct {
 	// Test is true if the workspace is a test workspace. Such a call must never reach a phone.
 	Test     bool
 	From, To string
-	// TrunkNumber is true if From is one of a trunk's caller_ids, and not the number of the agent. The
-	// call may then use only a trunk whose caller_ids contain From.
+	// TrunkNumber is true if From is a caller_id of a trunk and not the number of the agent. Only
+	// trunks with this caller_id may then be used.
 	TrunkNumber bool
-	// TrunkID is the id of the trunk that was chosen together with From. This call has already been
-	// counted in the trunk's limit of calls per second. If TrunkID is empty, the carrier chooses a
-	// trunk.
+	// TrunkID is the id of the trunk that must be tried first. The rate limit of this trunk has
+	// already counted the call. If TrunkID is empty, the carrier chooses a trunk.
 	TrunkID string
 	// ExcludeTrunks contains the ids of the trunks that have already refused the call request, as in
 	// Refused.RefusedBy.
@@ -143,9 +140,9 @@ type Originate struct {
 	// each INVITE transaction, but not a retransmission. If Permit returns false, the request is not
 	// sent. If Permit is nil, every request is sent.
 	Permit func(context.Context) bool
-	// Waiting is called at most once, if the trunk has sent no response except 100 (Trying) for some
-	// time. Originate then waits until the next response arrives or stop is closed. If Waiting is nil,
-	// Originate does not wait and treats the call as accepted by the trunk.
+	// Waiting is called once if the trunk is slow and has sent only 100 (Trying). Originate then
+	// waits for the next response until stop is closed. If Waiting is nil, the call counts as
+	// accepted.
 	Waiting func() (stop <-chan struct{})
 }
 

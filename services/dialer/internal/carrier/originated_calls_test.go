@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-func TestAddIfNew_ReturnsFalseForTheLatestIDs(t *testing.T) {
+func TestAddIfNew_RecognizesTheLatest65536IDs(t *testing.T) {
 	t.Parallel()
 	const latest = 1 << 16
 	asked, ids := &carrier.OriginatedCalls{}, make([]uuid.UUID, 3*latest+1)

@@ -107,7 +107,7 @@ func runRule(t *testing.T, rule string, n *carriertest.Network) []string {
 	if i < 0 {
 		t.Fatalf("there is no rule %q", rule)
 	}
-	// Some rules wait to check that no event arrives. This timeout must be longer than their wait.
+	// Rules that expect no event wait for a while. The timeout must be longer.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	v := &ruleResult{ctx: ctx}

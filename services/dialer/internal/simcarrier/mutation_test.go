@@ -45,13 +45,13 @@ func mutations() []mutation {
 func originateMutations() []mutation {
 	unguarded := func(b *broken, n *carriertest.Network) {
 		b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
-			return n.Another().Originate(ctx, o)
+			return n.NewCarrier().Originate(ctx, o)
 		}
 	}
 	return []mutation{
 		{name: "sends every originate twice", caughtBy: wholeCall, hurt: func(b *broken, n *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
-				_, _ = n.Another().Originate(ctx, o)
+				_, _ = n.NewCarrier().Originate(ctx, o)
 				return b.Carrier.Originate(ctx, o)
 			}
 		}},
@@ -92,8 +92,8 @@ func originateMutations() []mutation {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
 				if _, is := errors.AsType[*carrier.Refused](err); is {
-					o.To = n.Busy
-					_, _ = n.Another().Originate(ctx, o)
+					o.To = n.BusyPhone
+					_, _ = n.NewCarrier().Originate(ctx, o)
 				}
 				return at, err
 			}
@@ -122,7 +122,7 @@ func originateMutations() []mutation {
 					}
 					again, cancel := context.WithTimeout(ignoring(ctx), time.Second)
 					defer cancel()
-					return n.Another().Originate(again, o)
+					return n.NewCarrier().Originate(again, o)
 				}
 			}},
 		{name: "sends without a permit", caughtBy: unpermitted, hurt: func(b *broken, _ *carriertest.Network) {
@@ -181,8 +181,8 @@ func hangupMutations() []mutation {
 		{name: "does not hang up an answered call", caughtBy: "a call is hung up after the answer", hurt: deaf},
 		{name: "hangs up only calls of its own process", caughtBy: "another process can end a call of this one",
 			hurt: func(_ *broken, n *carriertest.Network) {
-				another := n.Another
-				n.Another = func() carrier.EventStream { b := &broken{Carrier: another()}; b.hangup = b.Carrier.Find; return b }
+				another := n.NewCarrier
+				n.NewCarrier = func() carrier.EventStream { b := &broken{Carrier: another()}; b.hangup = b.Carrier.Find; return b }
 			}},
 		{
 			name: "has another name in each process", caughtBy: "another process can end a call of this one",
@@ -257,7 +257,7 @@ func hangupMutations() []mutation {
 			n.Start = func(forgetful bool) {
 				begin(forgetful)
 				for _, o := range orders {
-					_, _ = n.Another().Originate(context.Background(), o)
+					_, _ = n.NewCarrier().Originate(context.Background(), o)
 				}
 			}
 		}},
@@ -344,8 +344,8 @@ func newsMutations() []mutation {
 				}
 			}},
 		{name: "returns each event to one reader only", caughtBy: again, hurt: func(_ *broken, n *carriertest.Network) {
-			another := n.Another
-			n.Another = func() carrier.EventStream {
+			another := n.NewCarrier
+			n.NewCarrier = func() carrier.EventStream {
 				b := &broken{Carrier: another()}
 				eachBatch(b, func([]carrier.Event) []carrier.Event { return nil })
 				return b

@@ -63,10 +63,11 @@ func fresh(t testing.TB) *carriertest.Network {
 	t.Cleanup(x.stop)
 	return &carriertest.Network{
 		Carrier: simcarrier.New(simcarrier.Config{URL: x.base}), StoresEvents: true,
-		Talks: "+14155550101", Busy: "+14155550190", Stays: "+14155550199", Rings: "+14155561101", Slow: "+14155562101",
-		Refuses: "+14155563101", Silent: "+14155564199", SilentUndialed: "+14155565101",
-		Another: func() carrier.EventStream { return simcarrier.New(simcarrier.Config{URL: x.base}) },
-		Dials:   x.dials, Call: x.call, Stop: x.stop, Start: x.start,
+		TalkingPhone: "+14155550101", BusyPhone: "+14155550190", StayingPhone: "+14155550199",
+		RingingPhone: "+14155561101", SlowPhone: "+14155562101",
+		RefusedNumber: "+14155563101", SilentPhone: "+14155564199", UndialedPhone: "+14155565101",
+		NewCarrier: func() carrier.EventStream { return simcarrier.New(simcarrier.Config{URL: x.base}) },
+		Dials:      x.dials, Call: x.call, Stop: x.stop, Start: x.start,
 	}
 }
 

@@ -217,8 +217,8 @@ func (c *Carrier) do(ctx context.Context, method, path string, body, into any) (
 	return c.send(ctx, method, path, body, into)
 }
 
-// send sends one HTTP request. The HTTP client can repeat a request whose body it can read again.
-// send hides the type of the body, so that the client cannot read it again.
+// send sends one HTTP request. It hides the type of the body, because the HTTP client could
+// otherwise send the request twice.
 func (c *Carrier) send(ctx context.Context, method, path string, body, into any) (int, error) {
 	var payload io.Reader
 	if body != nil {

@@ -263,9 +263,9 @@ func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 	}
 }
 
-// startWithTrunks starts a process. The function others receives the trunk of the fixture and
-// returns the trunks of the process.
-func (x *fixture) startWithTrunks(udp string, others func(good trunks.Trunk) activeTrunks) *process {
+// startWithTrunks starts a process. buildTrunks receives the trunk of the fixture and returns the
+// trunks of the process.
+func (x *fixture) startWithTrunks(udp string, buildTrunks func(good trunks.Trunk) activeTrunks) *process {
 	x.t.Helper()
 	p, ready := &process{x: x}, make(chan struct{})
 	defer close(ready)
@@ -295,8 +295,8 @@ func (x *fixture) startWithTrunks(udp string, others func(good trunks.Trunk) act
 		InstanceLease: lease, RingLimit: time.Minute, WatchdogGrace: time.Minute,
 	})
 	var known activeTrunks = p
-	if others != nil {
-		known = others(over)
+	if buildTrunks != nil {
+		known = buildTrunks(over)
 	}
 	listed, is := known.(trunkStore)
 	if !is {
@@ -420,9 +420,10 @@ func fresh(t testing.TB) *carriertest.Network {
 	x.udp = "127.0.0.1:" + strconv.Itoa(x.alive.agent.Port(transport.UDP))
 	const number = "+141555501"
 	return &carriertest.Network{
-		Carrier: currentProcess{x},
-		Talks:   number + "01", Busy: number + "90", Stays: number + "99", Rings: number + "11", Slow: number + "12", Refuses: number + "13", Silent: number + "14",
-		Another: func() carrier.EventStream { return x.begin(loopback) }, Call: x.placeInbound,
+		Carrier:      currentProcess{x},
+		TalkingPhone: number + "01", BusyPhone: number + "90", StayingPhone: number + "99",
+		RingingPhone: number + "11", SlowPhone: number + "12", RefusedNumber: number + "13", SilentPhone: number + "14",
+		NewCarrier: func() carrier.EventStream { return x.begin(loopback) }, Call: x.placeInbound,
 		Dials: x.dials,
 		Stop:  func() { x.alive.stop() }, Start: x.start,
 	}

@@ -30,17 +30,17 @@ type Network struct {
 	// StoresEvents is true if the carrier stores its events. The rules about event streams apply only
 	// to such a carrier.
 	StoresEvents bool
-	// The phone Talks answers, talks and hangs up. Busy is always busy. Rings rings after a short
-	// time, and does not answer. Slow neither rings nor answers. Stays answers and does not hang up.
-	Talks, Busy, Rings, Slow, Stays string
-	// The far end refuses a call to Refuses before the phone rings.
-	Refuses string
-	// The phone Silent rings, but the far end does not respond to Originate. SilentUndialed does not
-	// ring, and the far end does not respond either, so that the carrier has no such call afterwards.
-	// SilentUndialed is empty if the carrier stores a call before the dial.
-	Silent, SilentUndialed string
-	// Another returns a second carrier with the same far end, as in another dialer process.
-	Another func() carrier.EventStream
+	// TalkingPhone answers, talks and hangs up. RingingPhone does not answer. SlowPhone does not
+	// ring. StayingPhone answers and does not hang up.
+	TalkingPhone, BusyPhone, RingingPhone, SlowPhone, StayingPhone string
+	// The far end refuses a call to RefusedNumber before the phone rings.
+	RefusedNumber string
+	// SilentPhone rings, but Originate receives no response. UndialedPhone does not ring, and
+	// Originate receives no response. UndialedPhone is empty if the carrier stores a call before the
+	// dial.
+	SilentPhone, UndialedPhone string
+	// NewCarrier returns another carrier with the same far end, as in a second dialer process.
+	NewCarrier func() carrier.EventStream
 	// Dials returns how often a phone of the far end rang or was busy for a call, as recorded by the
 	// far end.
 	Dials func(callID uuid.UUID) int
@@ -87,8 +87,7 @@ func Rules() []Rule {
 const (
 	testTimeout = time.Minute
 	// longPoll is longer than any test.
-	longPoll = time.Hour
-	// originateTimeout ends a call of Originate whose request does not reach the far end.
+	longPoll         = time.Hour
 	originateTimeout = time.Second
 	// maxClockSkew is the permitted difference between the clocks of the carrier and the test.
 	maxClockSkew = 5 * time.Second

@@ -26,14 +26,14 @@ func eventsReadAgain(t T, n *Network) {
 		return
 	}
 	r := read(t, n.Carrier)
-	r.waitFor(dial(t, n, n.Talks).CallID, carrier.Ended)
+	r.waitFor(dial(t, n, n.TalkingPhone).CallID, carrier.Ended)
 	r.readAll()
 	for i := -1; i < len(r.all); i++ {
 		place := int64(0)
 		if i >= 0 {
 			place = r.all[i].Seq
 		}
-		other := read(t, n.Another())
+		other := read(t, n.NewCarrier())
 		other.place = place
 		other.readAll()
 		if other.stream != r.stream || !same(other.all, r.all[i+1:]) {
@@ -69,18 +69,18 @@ func eventsLongPoll(t T, n *Network) {
 	if got := time.Since(begun); got < 250*time.Millisecond {
 		t.Errorf("Events returned after %v, want 300ms", got)
 	}
-	woken := make(chan int, 1)
-	go func() { // woken receives the number of events, or 0 after an error
+	eventCount := make(chan int, 1)
+	go func() { // sends the number of events, or 0 after an error
 		batch, err := n.Carrier.Events(t.Context(), r.place, longPoll)
 		if err != nil {
-			woken <- 0
+			eventCount <- 0
 			return
 		}
-		woken <- len(batch.Events)
+		eventCount <- len(batch.Events)
 	}()
-	dial(t, n, n.Rings)
+	dial(t, n, n.RingingPhone)
 	select {
-	case got := <-woken:
+	case got := <-eventCount:
 		if got == 0 {
 			t.Errorf("the long poll returned no event, want at least 1")
 		}
@@ -92,7 +92,7 @@ func eventsLongPoll(t T, n *Network) {
 		t.Errorf("a long poll from the start of the stream returned no event, want at least 1")
 	}
 	quiet := read(t, n.Carrier)
-	quiet.waitFor(dial(t, n, n.Busy).CallID, carrier.Ended)
+	quiet.waitFor(dial(t, n, n.BusyPhone).CallID, carrier.Ended)
 	quiet.readAll()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -105,7 +105,7 @@ func eventsOfManyCalls(t T, n *Network) {
 	const calls = 40
 	var all []dialed
 	for i := range calls {
-		all = append(all, dial(t, n, []string{n.Talks, n.Busy}[i%2]))
+		all = append(all, dial(t, n, []string{n.TalkingPhone, n.BusyPhone}[i%2]))
 	}
 	r := read(t, n.Carrier)
 	for _, o := range all {
@@ -117,7 +117,7 @@ func eventsOfManyCalls(t T, n *Network) {
 		checkEvents(t, o, events)
 		got := slices.DeleteFunc(kinds(events), func(k carrier.Kind) bool { return k == carrier.Ringing })
 		want := []carrier.Kind{carrier.Accepted, carrier.Answered, carrier.Ended}
-		if o.To == n.Busy {
+		if o.To == n.BusyPhone {
 			want = []carrier.Kind{carrier.Accepted, carrier.Ended}
 		}
 		if !slices.Equal(got, want) {
@@ -128,7 +128,7 @@ func eventsOfManyCalls(t T, n *Network) {
 
 func restarted(t T, n *Network) {
 	r := read(t, n.Carrier)
-	done, alive := dial(t, n, n.Talks), dial(t, n, n.Stays)
+	done, alive := dial(t, n, n.TalkingPhone), dial(t, n, n.StayingPhone)
 	ended := r.waitFor(done.CallID, carrier.Ended)
 	r.waitFor(alive.CallID, carrier.Answered)
 	r.readAll()
@@ -151,7 +151,7 @@ func restarted(t T, n *Network) {
 	checkFind(t, n, alive.CallID, events)
 	checkDials(t, n, alive.CallID, 1)
 	checkDials(t, n, done.CallID, 1)
-	again.waitFor(dial(t, n, n.Busy).CallID, carrier.Ended)
+	again.waitFor(dial(t, n, n.BusyPhone).CallID, carrier.Ended)
 }
 
 func forgetful(t T, n *Network) {
@@ -159,7 +159,7 @@ func forgetful(t T, n *Network) {
 		return
 	}
 	r := read(t, n.Carrier)
-	lost := dial(t, n, n.Stays)
+	lost := dial(t, n, n.StayingPhone)
 	r.waitFor(lost.CallID, carrier.Answered)
 	n.Stop()
 	n.Start(true)
@@ -173,7 +173,7 @@ func forgetful(t T, n *Network) {
 		t.Errorf("Find = %v, Hangup = %v, want ErrUnknownCall", found, hungUp)
 	}
 	anew := read(t, n.Carrier)
-	o := dial(t, n, n.Busy)
+	o := dial(t, n, n.BusyPhone)
 	anew.waitFor(o.CallID, carrier.Ended)
 	noCall := func(one carrier.Event) bool { return one.CallID == uuid.Nil }
 	if events := anew.eventsOf(lost.CallID); len(events) != 0 || slices.ContainsFunc(anew.all, noCall) {

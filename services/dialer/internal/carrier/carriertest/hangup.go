@@ -15,15 +15,15 @@ func hangupRules() []Rule {
 		{Name: "a call that was not dialed is unknown", Check: unknown},
 		{
 			Name:  "a call is hung up before it rings",
-			Check: func(t T, n *Network) { hangUpTwice(t, n, n.Slow, carrier.Accepted) },
+			Check: func(t T, n *Network) { hangUpTwice(t, n, n.SlowPhone, carrier.Accepted) },
 		},
 		{
 			Name:  "a call is hung up while it rings",
-			Check: func(t T, n *Network) { hangUpTwice(t, n, n.Rings, carrier.Ringing) },
+			Check: func(t T, n *Network) { hangUpTwice(t, n, n.RingingPhone, carrier.Ringing) },
 		},
 		{
 			Name:  "a call is hung up after the answer",
-			Check: func(t T, n *Network) { hangUpTwice(t, n, n.Stays, carrier.Answered) },
+			Check: func(t T, n *Network) { hangUpTwice(t, n, n.StayingPhone, carrier.Answered) },
 		},
 		{Name: "hanging up an ended call does not change it", Check: endedBefore},
 		{Name: "another process can end a call of this one", Check: elsewhere},
@@ -70,14 +70,14 @@ func hangUpTwice(t T, n *Network, to string, state carrier.Kind) {
 }
 
 func endedBefore(t T, n *Network) {
-	o := dial(t, n, n.Talks)
+	o := dial(t, n, n.TalkingPhone)
 	r := read(t, n.Carrier)
 	before := r.waitFor(o.CallID, carrier.Ended)
 	known, err := n.Carrier.Hangup(t.Context(), o.CallID)
 	if err != nil || known.ByUs || known.EndedAt == nil || known.AnsweredAt == nil {
 		t.Errorf("Hangup = %+v, %v", known, err)
 	}
-	r.waitFor(dial(t, n, n.Busy).CallID, carrier.Ended)
+	r.waitFor(dial(t, n, n.BusyPhone).CallID, carrier.Ended)
 	if after := r.eventsOf(o.CallID); len(after) != len(before) {
 		t.Errorf("events after the end = %v, want none", kinds(after))
 	}
@@ -85,8 +85,8 @@ func endedBefore(t T, n *Network) {
 }
 
 func elsewhere(t T, n *Network) {
-	o := dial(t, n, n.Stays)
-	other := n.Another()
+	o := dial(t, n, n.StayingPhone)
+	other := n.NewCarrier()
 	r := read(t, other)
 	r.waitFor(o.CallID, carrier.Answered)
 	if other.Name() != n.Carrier.Name() {

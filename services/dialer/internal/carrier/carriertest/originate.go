@@ -14,7 +14,7 @@ import (
 )
 
 func wholeCall(t T, n *Network) {
-	o := dial(t, n, n.Talks)
+	o := dial(t, n, n.TalkingPhone)
 	r := read(t, n.Carrier)
 	r.waitFor(o.CallID, carrier.Ended)
 	r.readAll()
@@ -36,7 +36,7 @@ func wholeCall(t T, n *Network) {
 }
 
 func busyCall(t T, n *Network) {
-	o := dial(t, n, n.Busy)
+	o := dial(t, n, n.BusyPhone)
 	events := read(t, n.Carrier).waitFor(o.CallID, carrier.Ended)
 	if end := events[len(events)-1]; count(events,
 		carrier.Answered) != 0 || end.Cause != callstate.UserBusy || end.ByUs {
@@ -108,9 +108,9 @@ func checkDials(t T, n *Network, callID uuid.UUID, times int) {
 }
 
 func askedTwice(t T, n *Network) {
-	for _, to := range []string{n.Rings, n.Busy} {
+	for _, to := range []string{n.RingingPhone, n.BusyPhone} {
 		o := dial(t, n, to)
-		if to == n.Busy {
+		if to == n.BusyPhone {
 			read(t, n.Carrier).waitFor(o.CallID, carrier.Ended)
 		}
 		if _, err := n.Carrier.Originate(t.Context(), o.Originate); !errors.Is(err, carrier.ErrAlreadyOriginated) {
@@ -118,7 +118,7 @@ func askedTwice(t T, n *Network) {
 		}
 		checkDials(t, n, o.CallID, 1)
 	}
-	o := order(n.Refuses)
+	o := order(n.RefusedNumber)
 	_, _ = n.Carrier.Originate(t.Context(), o)
 	if _, err := n.Carrier.Originate(t.Context(), o); !errors.Is(err, carrier.ErrAlreadyOriginated) {
 		t.Errorf("Originate after a refusal = %v, want ErrAlreadyOriginated", err)
@@ -128,7 +128,7 @@ func askedTwice(t T, n *Network) {
 func askedAtOnce(t T, n *Network) {
 	const askers = 16
 	for range 4 {
-		o := order(n.Rings)
+		o := order(n.RingingPhone)
 		errs := make([]error, askers)
 		var all sync.WaitGroup
 		for i := range askers {
@@ -152,7 +152,7 @@ func askedAtOnce(t T, n *Network) {
 }
 
 func refusal(t T, n *Network) {
-	o := order(n.Refuses)
+	o := order(n.RefusedNumber)
 	var refused *carrier.Refused
 	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) {
 		t.Fatalf("Originate = %v, want a *Refused", err)
@@ -164,8 +164,8 @@ func refusal(t T, n *Network) {
 		t.Errorf("Find = %v, want ErrUnknownCall", err)
 	}
 	r := read(t, n.Carrier)
-	// The call to Busy is dialed later. Its end event arrives after all events of the refused call.
-	r.waitFor(dial(t, n, n.Busy).CallID, carrier.Ended)
+	// When a later call has ended, all events of the refused call must have arrived.
+	r.waitFor(dial(t, n, n.BusyPhone).CallID, carrier.Ended)
 	if events := r.eventsOf(o.CallID); len(events) != 0 {
 		t.Errorf("events of a refused call = %v, want none", kinds(events))
 	}
@@ -176,12 +176,12 @@ func away(t T, n *Network) {
 	if err := n.Carrier.Ready(t.Context()); err != nil {
 		t.Fatalf("ready: %v", err)
 	}
-	taken := dial(t, n, n.Rings)
+	taken := dial(t, n, n.RingingPhone)
 	n.Stop()
 	if err := n.Carrier.Ready(t.Context()); err == nil {
 		t.Errorf("Ready of an unreachable carrier = nil, want an error")
 	}
-	o := order(n.Talks)
+	o := order(n.TalkingPhone)
 	var refused *carrier.Refused
 	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) || !refused.NotSent || refused.Cause == "" {
 		t.Errorf("Originate = %v, want a *Refused with NotSent and a cause", err)
@@ -205,7 +205,7 @@ func away(t T, n *Network) {
 func silent(t T, n *Network) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
-	d, err := originate(ctx, n.Carrier, order(n.Silent))
+	d, err := originate(ctx, n.Carrier, order(n.SilentPhone))
 	wantUnknownOutcome(t, err)
 	if err := ctx.Err(); err != nil {
 		t.Errorf("the originate ended with its context (%v), want the carrier's own timeout", err)
@@ -214,7 +214,7 @@ func silent(t T, n *Network) {
 }
 
 func givenUp(t T, n *Network) {
-	o := order(n.Silent)
+	o := order(n.SilentPhone)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	result := make(chan error, 1)
@@ -238,14 +238,12 @@ func givenUp(t T, n *Network) {
 	}
 	checkRinging(t, n, d)
 	_, err = n.Carrier.Originate(t.Context(), o)
-	wantUnknownOutcome(t, err) // the second Originate of the same call must return an error
+	wantUnknownOutcome(t, err)
 	checkDials(t, n, o.CallID, 1)
 }
 
-// notPermitted checks that no phone rings and the carrier does not have the call if Permit returns
-// false.
 func notPermitted(t T, n *Network) {
-	o, asked := order(n.Rings), 0
+	o, asked := order(n.RingingPhone), 0
 	o.Permit = func(context.Context) bool { asked++; return false }
 	at, err := n.Carrier.Originate(t.Context(), o)
 	if !errors.Is(err, carrier.ErrNotPermitted) {
@@ -275,8 +273,7 @@ func wantUnknownOutcome(t T, err error) {
 	}
 }
 
-// checkRinging checks that a call of Originate without a response created exactly one phone call,
-// and that Hangup ends this phone call.
+// checkRinging checks that exactly one phone rang for the call, and that Hangup ends the call.
 func checkRinging(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)
@@ -292,10 +289,10 @@ func checkRinging(t T, n *Network, o dialed) {
 }
 
 func neverArrived(t T, n *Network) {
-	if n.SilentUndialed == "" {
+	if n.UndialedPhone == "" {
 		return
 	}
-	o := order(n.SilentUndialed)
+	o := order(n.UndialedPhone)
 	ctx, cancel := context.WithTimeout(t.Context(), originateTimeout)
 	defer cancel()
 	_, err := n.Carrier.Originate(ctx, o)
