@@ -36,17 +36,17 @@ func newLine() *line {
 	return l
 }
 
-// The method at advances the time in steps of 20 ms, like the pacing loop.
-func (l *line) at(ms int) {
+// advanceTo advances the time in steps of 20 ms, like the pacing loop.
+func (l *line) advanceTo(ms int) {
 	for to := time.Duration(ms) * time.Millisecond; l.now < to; {
 		l.now = min(l.now-l.now%bufferFrameTime+bufferFrameTime, to)
 		l.Elapse(l.now)
 	}
 }
 
-// The method packet passes the samples [from, from+length) of a stream to the buffer. The frames of
-// the stream are the letters of the alphabet.
-func (l *line) packet(number, from, length int) {
+// addPacket passes the samples [from, from+length) of a stream to the buffer. The frames of the
+// stream are the letters of the alphabet.
+func (l *line) addPacket(number, from, length int) {
 	audio := make([]byte, length)
 	for i := range audio {
 		audio[i] = 'a' + byte((from+i)/BufferedFrame%26)
@@ -56,7 +56,7 @@ func (l *line) packet(number, from, length int) {
 	}
 }
 
-func (l *line) frame(n int) { l.packet(n, n*BufferedFrame, BufferedFrame) }
+func (l *line) frame(n int) { l.addPacket(n, n*BufferedFrame, BufferedFrame) }
 
 func (l *line) want(t *testing.T, heard string) {
 	t.Helper()
@@ -68,7 +68,7 @@ func (l *line) want(t *testing.T, heard string) {
 func TestJitterBuffer_DoesNotDelayOrderedPackets(t *testing.T) {
 	l := newLine()
 	for n := range 10 {
-		l.at(n * 20)
+		l.advanceTo(n * 20)
 		l.frame(n)
 		l.want(t, "abcdefghij"[:n+1])
 	}
@@ -86,7 +86,7 @@ func TestJitterBuffer_DoesNotDelayOrderedPackets(t *testing.T) {
 func TestJitterBuffer_ReordersPackets(t *testing.T) {
 	l := newLine()
 	for i, n := range []int{0, 2, 1, 3, 5, 6, 4, 7} {
-		l.at(i * 20)
+		l.advanceTo(i * 20)
 		l.frame(n)
 	}
 	l.want(t, "abcdefgh")
@@ -98,12 +98,12 @@ func TestJitterBuffer_ReordersPackets(t *testing.T) {
 func TestJitterBuffer_ReplacesALostPacketAfterTheWait(t *testing.T) {
 	l := newLine()
 	l.frame(0)
-	l.at(40)
+	l.advanceTo(40)
 	l.frame(2)
-	l.at(70)
+	l.advanceTo(70)
 	// Frame 1 is lost. Silence replaces it after its length (20 ms) and the wait (60 ms).
 	l.want(t, "a")
-	l.at(80)
+	l.advanceTo(80)
 	l.want(t, "a_c")
 	l.frame(3)
 	l.want(t, "a_cd")
@@ -122,10 +122,10 @@ func TestJitterBuffer_ReplacesALostPacketAfterTheWait(t *testing.T) {
 func TestJitterBuffer_WaitsForAMissingPacketBeforeAPause(t *testing.T) {
 	l := newLine()
 	l.frame(0)
-	l.at(40)
+	l.advanceTo(40)
 	l.frame(2)
-	l.at(60)
-	l.packet(3, 4*BufferedFrame, BufferedFrame) // the sender skipped one frame
+	l.advanceTo(60)
+	l.addPacket(3, 4*BufferedFrame, BufferedFrame) // the sender skipped one frame
 	l.want(t, "a")
 	l.frame(1)
 	l.want(t, "abc_e")
@@ -134,7 +134,7 @@ func TestJitterBuffer_WaitsForAMissingPacketBeforeAPause(t *testing.T) {
 func TestJitterBuffer_DropsDuplicates(t *testing.T) {
 	l := newLine()
 	for n := range 5 {
-		l.at(n * 20)
+		l.advanceTo(n * 20)
 		l.frame(n)
 		l.frame(n)
 		l.frame(max(n-1, 0))
@@ -154,10 +154,10 @@ func TestJitterBuffer_AcceptsWrappedSequenceNumbers(t *testing.T) {
 	l := newLine()
 	l.first, l.base = 65533, ^uint32(0)-399
 	for i, n := range []int{0, 1, 3, 2, 4, 5, 7, 8} {
-		l.at(i * 20)
+		l.advanceTo(i * 20)
 		l.frame(n)
 	}
-	l.at(180)
+	l.advanceTo(180)
 	l.want(t, "abcdef_hi")
 	if s := l.Stats(); s.Lost != 1 {
 		t.Errorf("Stats: Lost = %v, want 1", s.Lost)
@@ -170,8 +170,8 @@ func TestJitterBuffer_AcceptsPacketsOfAnyLength(t *testing.T) {
 	for _, length := range []int{80, 160, 240, 320, 480, 800} {
 		l := newLine()
 		for n := 0; n*length < 24*BufferedFrame; n++ {
-			l.at(n * length / 8)
-			l.packet(n, n*length, length)
+			l.advanceTo(n * length / 8)
+			l.addPacket(n, n*length, length)
 		}
 		if !strings.HasPrefix(l.heard, "abcdefghijklmnopqrstuvwx") {
 			t.Errorf("%d ms: heard %q", length/8, l.heard)
@@ -185,17 +185,18 @@ func TestJitterBuffer_AcceptsPacketsOfAnyLength(t *testing.T) {
 func TestJitterBuffer_PassesSilenceDuringAPause(t *testing.T) {
 	l := newLine()
 	l.frame(0)
-	l.at(500) // the sender skipped the frames 1 to 24
+	l.advanceTo(500) // the sender skipped the frames 1 to 24
 	if n := strings.Count(l.heard, "_"); n < 22 {
 		t.Errorf("Count: n = %v, want at least 22", n)
 	} else if n > 24 {
 		t.Errorf("Count: n = %v, want at most 24", n)
 	}
-	l.packet(1, 25*BufferedFrame, BufferedFrame)
-	// The frame passes immediately, after the silence of the 24 skipped frames.
+	l.addPacket(1, 25*BufferedFrame, BufferedFrame)
+	// The buffer has already returned silence for the 24 skipped frames, so this frame is not
+	// delayed.
 	l.want(t, "a"+strings.Repeat("_", 24)+"z")
-	l.at(520)
-	l.packet(2, 26*BufferedFrame, BufferedFrame)
+	l.advanceTo(520)
+	l.addPacket(2, 26*BufferedFrame, BufferedFrame)
 	l.want(t, "a"+strings.Repeat("_", 24)+"za")
 	if s := l.Stats(); s.Late+s.Lost != 0 {
 		t.Errorf("%+v", s)
@@ -205,7 +206,7 @@ func TestJitterBuffer_PassesSilenceDuringAPause(t *testing.T) {
 func TestJitterBuffer_ReturnsFramesWhileNoPacketsArrive(t *testing.T) {
 	l := newLine()
 	l.frame(0)
-	l.at(10_000)
+	l.advanceTo(10_000)
 	if n := len(l.heard); n < 495 {
 		t.Errorf("n = %v, want at least 495", n)
 	} else if n > 500 {
@@ -224,10 +225,10 @@ func TestJitterBuffer_WaitGrowsWithLatenessAndShrinksLater(t *testing.T) {
 	l := newLine()
 	n := 0
 	for ; n < 5; n++ {
-		l.at(n * 20)
+		l.advanceTo(n * 20)
 		l.frame(n)
 	}
-	l.at(80 + 140) // after a stall of the network, the packets of 140 ms arrive together
+	l.advanceTo(80 + 140) // after a stall of the network, the packets of 140 ms arrive together
 	for ; n < 12; n++ {
 		l.frame(n)
 	}
@@ -240,7 +241,7 @@ func TestJitterBuffer_WaitGrowsWithLatenessAndShrinksLater(t *testing.T) {
 		t.Fatalf("l.wait = %v, want at most %v", l.wait, maxWait)
 	}
 	before := l.Stats()
-	l.at(220 + 120)
+	l.advanceTo(220 + 120)
 	for ; n < 18; n++ {
 		l.frame(n)
 	}
@@ -250,7 +251,7 @@ func TestJitterBuffer_WaitGrowsWithLatenessAndShrinksLater(t *testing.T) {
 		t.Errorf("a second stall, of 120 ms: Filled = %v, want %v", s.Filled, before.Filled)
 	}
 	for ; n < 1800; n++ {
-		l.at(n * 20)
+		l.advanceTo(n * 20)
 		l.frame(n)
 	}
 	if l.wait != minWait {
@@ -261,7 +262,7 @@ func TestJitterBuffer_WaitGrowsWithLatenessAndShrinksLater(t *testing.T) {
 func TestJitterBuffer_AdaptsIfTheNetworkDelayGrows(t *testing.T) {
 	l := newLine()
 	for n := range 200 {
-		l.at(n*20 + n/100*400)
+		l.advanceTo(n*20 + n/100*400)
 		l.frame(n)
 	}
 	if !strings.HasSuffix(l.heard, "abcdefghijklmnopqr") {
@@ -275,15 +276,15 @@ func TestJitterBuffer_AdaptsIfTheNetworkDelayGrows(t *testing.T) {
 func TestJitterBuffer_AcceptsJumpsOfTimestampsAndSequenceNumbers(t *testing.T) {
 	l := newLine()
 	l.frame(0)
-	l.at(20)
+	l.advanceTo(20)
 	l.base += 1_000_000 // the timestamp jumps without a marker, but the sequence numbers continue
 	l.frame(1)
 	l.want(t, "ab")
-	l.at(40)
+	l.advanceTo(40)
 	l.first += 20_000
 	l.frame(2) // one packet does not prove a new sequence
 	l.want(t, "ab")
-	l.at(60)
+	l.advanceTo(60)
 	l.frame(3)
 	l.want(t, "abd")
 	l.NewSource()

@@ -2,9 +2,8 @@ package media
 
 import "net/netip"
 
-// minProbationPackets is the number of consecutive packets that one source must send from another
-// port, in order, before the latch accepts the port. Misdirected packets and port scans do not form
-// such a sequence.
+// minProbationPackets is how many consecutive packets another port must send before it is
+// accepted. Misdirected packets and port scans are not consecutive.
 const minProbationPackets = 5
 
 // Latch decides from which addresses a stream accepts packets, and to which address it sends. It

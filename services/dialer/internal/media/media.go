@@ -70,8 +70,8 @@ type Leg struct {
 	// TimedOut is called when the stream times out: once for each period without packets, in a new
 	// goroutine. It is not called while the call is on hold.
 	TimedOut func()
-	// Timeout replaces Settings.Silence. If Timeout is longer than Settings.FirstPacket, it also
-	// replaces Settings.FirstPacket. If Timeout is 0, the values in Settings apply.
+	// Timeout replaces Settings.Silence and a shorter Settings.FirstPacket. If Timeout is 0, the
+	// values in Settings apply.
 	Timeout time.Duration
 }
 

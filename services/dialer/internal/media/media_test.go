@@ -81,7 +81,7 @@ func newStreamTest(t testing.TB) *streamTest {
 		settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second},
 	}
 	d.streams.now = func() time.Duration { return d.time }
-	d.streams.pacer.turn.Store(1) // starts at turn 1, so that the first 20 ms contain four turns, one per slot
+	d.streams.pacer.turn.Store(1) // then the first 20 ms contain four turns
 	d.Stream = newStream(
 		d.streams,
 		Leg{Source: &d.voice, Sink: &d.voice, TimedOut: func() { d.timeouts <- struct{}{} }},
@@ -473,8 +473,8 @@ func TestStream_ReceivesDigitsWithASeparateSSRC(t *testing.T) {
 }
 
 func TestStream_ReceivesDigits(t *testing.T) {
-	// The payload type for digits is 101 in the SDP of this side and 96 in the SDP of the far end. A
-	// far end must send 101, but some far ends send 96. The stream must accept both.
+	// A far end must send digits with 101, the payload type in the SDP of this side. Some far ends
+	// wrongly send 96, the payload type in their own SDP.
 	for _, payloadType := range []uint8{101, 96} {
 		d := newStreamTest(t)
 		d.connect(t)

@@ -12,9 +12,8 @@ const (
 	// are sent in four bursts of 125 packets.
 	slots    = 4
 	slotTime = frameTime / slots
-	// maxBehind limits how many late frames the loop sends after a stall: two per stream. The loop
-	// skips all older frames. The timestamps follow the clock. No audio of the source is lost, because
-	// the loop reads no audio for skipped frames.
+	// maxBehind limits the late frames that are sent after a stall to two per stream. Older frames
+	// are skipped. No audio is lost, because the loop reads no audio for skipped frames.
 	maxBehind = 2 * frameTime
 )
 

@@ -56,8 +56,8 @@ func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 		name    string
 		timeout time.Duration
 		spoken  bool
-		quiet   time.Duration // period without packets in which no timeout may occur
-		want    uint64        // number of timeouts 2 s after this period
+		quiet   time.Duration // length of a period without packets and without timeouts
+		want    uint64        // number of timeouts 2 s later
 	}{
 		{name: "shorter timeout", timeout: 5 * time.Second, spoken: true, quiet: 4 * time.Second, want: 1},
 		{name: "longer timeout", timeout: time.Minute, spoken: true, quiet: 59 * time.Second, want: 1},

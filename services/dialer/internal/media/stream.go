@@ -53,7 +53,7 @@ type hearing struct {
 	mu        sync.Mutex
 	closed    bool
 	direction sdp.Direction // empty until the first Connect
-	accepts   [128]accepted
+	accepts   [128]payloadKind
 	open      *Decrypter
 	latch     Latch
 	buffer    *JitterBuffer
@@ -71,12 +71,11 @@ type hearing struct {
 	stats Stats
 }
 
-// accepted is the kind of content of the packets with a payload type. The stream drops packets of
-// the kind foreign.
-type accepted uint8
+// payloadKind is the kind of content of a payload type. Packets of the kind foreign are dropped.
+type payloadKind uint8
 
 const (
-	foreign accepted = iota
+	foreign payloadKind = iota
 	muLaw
 	aLaw
 	event
@@ -154,7 +153,7 @@ func (s *Stream) connectIn(agreed sdp.Agreed) error {
 		in.open = open
 	}
 	in.direction = agreed.Direction
-	in.accepts = [128]accepted{}
+	in.accepts = [128]payloadKind{}
 	for _, t := range []uint8{agreed.EventOut, agreed.EventIn} {
 		if t != 0 {
 			in.accepts[t&0x7F] = event

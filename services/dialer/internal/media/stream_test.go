@@ -254,8 +254,7 @@ func TestStreams_ExchangeAudioOverIPv6(t *testing.T) {
 	} else {
 		_ = conn.Close()
 	}
-	// The stream is bound first to the IPv6 loopback address, and then to the unspecified IPv6
-	// address, at which the far end reaches it by IPv4.
+	// A stream that is bound to :: must also be reachable over IPv4.
 	for bind, reached := range map[string]string{"::1": "::1", "::": "127.0.0.1"} {
 		streams, _ := open(t, Settings{Bind: netip.MustParseAddr(bind)})
 		var source, hears voice

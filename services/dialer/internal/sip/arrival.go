@@ -307,7 +307,7 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	d.mu.Unlock()
 	_ = d.keepState(nil)
 	acked := d.expectAck(req.CSeq().SeqNo)
-	if err := d.agent.sendResponse(tx, res); err != nil { // sendResponse fails if the caller canceled at the same time
+	if err := d.agent.sendResponse(tx, res); err != nil { // fails if the caller canceled at the same time
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	d.timer.Start(expires, expires.Refresher == UAS, time.Now())

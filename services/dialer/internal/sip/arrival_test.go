@@ -185,7 +185,7 @@ func TestArrival_WithheldCallerIDIsEmpty(t *testing.T) {
 	}
 }
 
-func TestArrival_IsRefusedIfNotAdmittedOrDrainingOrAboveTheRateLimit(t *testing.T) {
+func TestArrival_IsRefusedAboveTheRateLimit(t *testing.T) {
 	t.Parallel()
 	d := newCallee(t, func(cfg *sip.Config) { cfg.ArrivalsPerSecond = 3 })
 	r := d.fixture(transport.UDP)
@@ -200,6 +200,10 @@ func TestArrival_IsRefusedIfNotAdmittedOrDrainingOrAboveTheRateLimit(t *testing.
 	if took := time.Since(begun); refused < 6-int(3*took.Seconds()) {
 		t.Errorf("%d of 12 calls within %s were refused, want some", refused, took)
 	}
+}
+
+func TestArrival_IsRefusedDuringTheDrain(t *testing.T) {
+	t.Parallel()
 	drained := newCallee(t)
 	if err := drained.Drain(t.Context()); err != nil {
 		t.Fatal(err)
@@ -208,6 +212,10 @@ func TestArrival_IsRefusedIfNotAdmittedOrDrainingOrAboveTheRateLimit(t *testing.
 	if !end.OtherTrunkAllowed {
 		t.Errorf("end of a call during the drain = %+v", end)
 	}
+}
+
+func TestArrival_GetsNoResponseIfAdmitReturnsFalse(t *testing.T) {
+	t.Parallel()
 	closed := newCallee(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
 	refusedCall := closed.fixture(transport.UDP).dial("", to("talks"),
 		func(o *sip.Invite, _ *leg) { o.FirstResponse = 200 * time.Millisecond })

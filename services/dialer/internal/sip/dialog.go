@@ -62,8 +62,8 @@ type Observer struct {
 	Ended func(End)
 }
 
-// Dialog is one leg, the SIP side of one call: first the INVITE, then the established dialog. For
-// the time Config.Linger after the end of the leg, it handles messages that still arrive.
+// Dialog is one leg, the SIP side of one call. An ended leg still handles messages for the time
+// Config.Linger.
 type Dialog struct {
 	agent     *UserAgent
 	transport *transport.Transport
@@ -101,9 +101,9 @@ type Dialog struct {
 	// orphaned is true if the peer can still have a call that this side does not need and must end.
 	// endReported is true after Ended was called.
 	orphaned, endReported bool
-	// sentElsewhere is true if a process at another address sent the INVITE. The final response to
-	// this INVITE then does not arrive at this process.
-	sentElsewhere bool
+	// sentFromOtherAddress is true if a process at another address sent the INVITE. This process then
+	// does not receive the final response.
+	sentFromOtherAddress bool
 	// established is true if the dialog with the tag answeredBy is established. A proxy can send one
 	// INVITE to several phones. otherForks contains, by tag, the dialogs of the other phones that
 	// answered.

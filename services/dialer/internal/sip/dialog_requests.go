@@ -89,7 +89,7 @@ func (a *UserAgent) sendFinal(req *sip.Request, tx *sip.ServerTx, res *sip.Respo
 }
 
 func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag string) {
-	if !req.IsAck() { // wait, because the request can arrive before the peer's earlier 200
+	if !req.IsAck() { // the request can overtake the peer's 200
 		waitForEither(d.answered, d.done)
 	}
 	known, otherFork, ended := d.classifyTag(theirTag)
@@ -304,10 +304,9 @@ func (a *UserAgent) requestedTimer(req *sip.Request) (answer Expires, tooSmall b
 	return e.Accept(a.cfg.MinSession)
 }
 
-// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. If another request of
-// the peer still reserves the dialog, openRemoteOffer waits up to reorderTimeout, because the new
-// request can overtake the ACK of the previous INVITE. It returns false if the dialog is still
-// reserved after this time.
+// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer, and reports whether it
+// succeeded. It waits for the peer's previous request, because the new request can overtake the
+// previous ACK.
 func (d *Dialog) openRemoteOffer(req *sip.Request) bool {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
 		return true // an UPDATE without an SDP offer cannot collide with another offer

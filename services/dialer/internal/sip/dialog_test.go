@@ -82,7 +82,7 @@ func TestHangup_CallIsHungUpIfItsAnswerCrossesTheCANCEL(t *testing.T) {
 	})
 }
 
-func TestInvite_EndsACallThatRingsOrIsAnsweredAfterTheResponseTimeout(t *testing.T) {
+func TestInvite_EndsTheCallIfTheFirstResponseIsTooLate(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	over, canceled := make(chan struct{}), make(chan struct{})
 	r.far.On("01", func(c *siptest.Call) { <-over; c.Answer(answer); c.Hangup() })

@@ -67,8 +67,8 @@ type leg struct {
 	answer        string
 	end           sip.End
 	change        chan struct{}
-	// offered replaces the observer's function Offered. If offered is nil, the SDP answer is the
-	// constant named offer.
+	// offered replaces the observer's function Offered. If offered is nil, the observer answers with
+	// a fixed SDP.
 	offered func([]byte) ([]byte, error)
 	// refuse is the error that Answered returns.
 	refuse error

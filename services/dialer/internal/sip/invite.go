@@ -24,9 +24,8 @@ type Invite struct {
 	// Body is the SDP offer. An empty ContentType means application/sdp.
 	Body        []byte
 	ContentType string
-	// FirstResponse is how long the trunk may take until its first response. FirstRing is how long the
-	// trunk may take until the phone rings. The constants of the same names are the defaults. Ring is
-	// how long the phone may ring (default 60 s).
+	// FirstResponse limits the time until the trunk's first response (default 5 s). FirstRing limits
+	// the time until the phone rings (default 20 s). Ring limits the ringing (default 60 s).
 	FirstResponse, FirstRing, Ring time.Duration
 	// NotRinging is the hangup cause if the trunk has responded, but the phone does not ring within
 	// FirstRing. The default is recovery_on_timer_expire. If the trunk has not responded, the cause is
@@ -275,9 +274,8 @@ func (at *attempt) endTransactionFailed(err error) {
 	at.endWithoutResponse(cause, err)
 }
 
-// watchAcks discards the responses of the transaction, because runSetup reads them from the queue
-// d.responses. At a final response, watchAcks closes acked. The ACK of a refusal was sent before
-// that.
+// watchAcks closes at.acked when the final response has arrived and a refusal has been
+// acknowledged. It discards the responses, because runSetup reads them from the queue d.responses.
 func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	sipmsg.Timer_1xx = 2 * siptest.Timeout // the far end must send no 100 by itself; the default is after 200 ms
+	sipmsg.Timer_1xx = 2 * siptest.Timeout // the far end must not send a 100 automatically
 	os.Exit(m.Run())
 }
 
@@ -95,8 +95,8 @@ func TestReap_EndsTheCallOfAKilledProcess(t *testing.T) {
 	}
 }
 
-// The process that uses the address of the killed process does not have the leg of the call. It
-// must hang up the answered call anyway.
+// A killed process dialed the call. The next process at the same address must hang up when the
+// call is answered.
 func TestHandleResponse_HangsUpACallAnsweredAfterItsProcessWasKilled(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -109,8 +109,8 @@ func TestHandleResponse_HangsUpACallAnsweredAfterItsProcessWasKilled(t *testing.
 	peer.Ends(t)
 }
 
-// killedWhen starts a process that dials, and kills this process when it prints word. It returns
-// the teardown state that the process stored.
+// killedWhen starts a process that dials. It kills the process when the process prints the given
+// word, and returns the stored teardown state.
 func killedWhen(t *testing.T, word string, what doomed) []byte {
 	t.Helper()
 	config, err := json.Marshal(what)

@@ -12,10 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// sendCancel sends the CANCEL of an orphaned leg in a new transaction. A 481 to the CANCEL ends the
-// leg, because the peer has no such call. A 2xx to the CANCEL ends the leg only if the final
-// response to the INVITE goes to another address. Otherwise the final response to the INVITE ends
-// the leg.
+// sendCancel sends the CANCEL of an orphaned leg. The final response to the INVITE ends the leg.
+// The response to the CANCEL ends the leg if the peer has no such call (481), or if this process
+// does not receive the final response.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite
@@ -31,7 +30,7 @@ func (d *Dialog) sendCancel(cause callstate.Cause) {
 		switch {
 		case err != nil:
 			d.log.Info("CANCEL not answered", "call_id", d.id, "error", err)
-		case res.StatusCode == sip.StatusCallTransactionDoesNotExists, res.IsSuccess() && d.sentElsewhere:
+		case res.StatusCode == sip.StatusCallTransactionDoesNotExists, res.IsSuccess() && d.sentFromOtherAddress:
 			d.markFinished()
 		}
 	})
@@ -83,7 +82,7 @@ func (a *UserAgent) handleResponse(res *sip.Response) {
 	}
 }
 
-// maxStrays is the maximum number of stored strays (200s for which this user agent has no leg).
+// maxStrays is the maximum number of stored 200s without a leg (see stray).
 const maxStrays = 1000
 
 type strayKey struct {
@@ -267,9 +266,8 @@ func (d *Dialog) handleLate(res *sip.Response) {
 	}
 }
 
-// handleLateAnswer handles a 200 that is retransmitted, that arrives late, or that another phone of
-// a forked INVITE sent. Each 200 is acknowledged with a new branch. Each dialog except the
-// established one is hung up with one BYE.
+// handleLateAnswer acknowledges a late or repeated 200. If the 200 does not belong to the
+// established dialog, handleLateAnswer hangs up the dialog of the 200.
 func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	tag := tagOf(res.To())
 	d.mu.Lock()
@@ -373,7 +371,7 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 		d.handleLate(answered.answer)
 	}
 	via := invite.Via()
-	d.sentElsewhere = via.Host != a.transport.Host() || via.Port != a.transport.Port(s.Transport)
+	d.sentFromOtherAddress = via.Host != a.transport.Host() || via.Port != a.transport.Port(s.Transport)
 	d.sendCancel(callstate.OriginatorCancel)
 	select {
 	case <-d.finished:

@@ -129,7 +129,7 @@ func TestReap_HangsUpACallWhose200ArrivedBeforeReapWasCalled(t *testing.T) {
 		c.Respond(180, "")
 		<-replaced
 		c.Respond(200, answer)        // the far end sends the 200 only once
-		c.Request(sipmsg.OPTIONS, "") // the response to this OPTIONS shows that the next process received the 200
+		c.Request(sipmsg.OPTIONS, "") // the OPTIONS is answered after the new user agent has received the 200
 		close(answered)
 		c.Next(sipmsg.ACK)
 		c.Hangup()
@@ -151,8 +151,8 @@ func TestReap_HangsUpACallWhose200ArrivedBeforeReapWasCalled(t *testing.T) {
 	testkit.Until(t, "the answered call is hung up", func() bool { return r.countRequests(l, sipmsg.BYE) == 1 })
 }
 
-// The far end sends the final response to the INVITE to the address of the first user agent. So
-// Reap of the second user agent must return after the response to the CANCEL.
+// The final response to the INVITE goes to the address of the first user agent. So Reap of the
+// second user agent must not wait for the final response.
 func TestReap_CancelsACallFromADifferentAddressThanItsINVITE(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
@@ -232,7 +232,7 @@ func garbage() []string {
 		"SIP/2.0 200 OK\r\n" + via + "CSeq: 4294967296 INVITE\r\n\r\n", "OPTIONS sip:[::1 SIP/2.0\r\n" + via + "\r\n", "X" + string(make([]byte, 30000)),
 		"INVITE sip:x SIP/2.0\r\n" + via + "Content-Length: -1\r\n\r\nabc", "INVITE sip:x SIP/2.0\r\nVia: \r\n\r\n", "\xff\xfe\xfd\r\n\r\n",
 	}
-	for i := range 200 { // add a valid request that is cut at each position, and one that is changed there
+	for i := range 200 { // add truncated and changed requests
 		whole := []byte("INVITE sip:+1@127.0.0.1 SIP/2.0\r\n" + via + "From: \"A\" <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: cut\r\nCSeq: 1 INVITE\r\nContact: <sip:a@127.0.0.1:9>\r\nRoute: <sip:r;lr>\r\nContent-Length: 3\r\n\r\nabc")
 		at := i * len(whole) / 200
 		bent := append([]byte{}, whole...)

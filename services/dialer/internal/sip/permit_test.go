@@ -92,25 +92,25 @@ func TestInvite_CallsPermitBeforeEachINVITE(t *testing.T) {
 // answered.
 func TestInvite_ReportsTheTimeOfTheFirstINVITE(t *testing.T) {
 	tests := []struct {
-		name      string
-		challenge int
-		first     func(*siptest.Call) // nil if the host name has only one address
-		invites   int
+		name         string
+		challenge    int
+		firstAddress func(*siptest.Call) // nil if there is only one address
+		invites      int
 	}{
 		{name: "answered without a challenge", invites: 1},
 		{name: "answered after a challenge", challenge: 401, invites: 2},
-		{name: "answered at the next address", first: func(c *siptest.Call) { c.Respond(503, "") }, invites: 2},
+		{name: "answered at the next address", firstAddress: func(c *siptest.Call) { c.Respond(503, "") }, invites: 2},
 		{
 			name: "answered after a challenge at the next address", challenge: 407,
-			first: func(c *siptest.Call) { c.Respond(503, "") }, invites: 3,
+			firstAddress: func(c *siptest.Call) { c.Respond(503, "") }, invites: 3,
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var known portResolver
-			if tt.first != nil {
+			if tt.firstAddress != nil {
 				first := siptest.New(t, transport.Config{UDP: loopback})
-				first.On("01", tt.first)
+				first.On("01", tt.firstAddress)
 				known = portResolver{first.Port(transport.UDP)}
 			}
 			known = append(known, 0)

@@ -39,8 +39,7 @@ func (f Final) AllowsOtherTrunk() bool {
 	if f.Rang {
 		return false
 	}
-	// A 401 or 407 refuses only the trunk's credentials, even if a Reason header concerns the called
-	// person.
+	// A 401 or 407 concerns only the trunk's credentials, even if the response has a Reason header.
 	if f.Status == 401 || f.Status == 407 {
 		return true
 	}

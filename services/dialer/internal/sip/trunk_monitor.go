@@ -23,8 +23,8 @@ type Probe func(context.Context) error
 // requested lifetime is 0, Register removes the registration.
 type Register func(ctx context.Context, requested time.Duration) (granted time.Duration, err error)
 
-// TrunkMonitorConfig configures a TrunkMonitor. A duration or number that is zero has its default
-// value.
+// TrunkMonitorConfig configures a TrunkMonitor. If a duration or number is zero, the default
+// applies.
 type TrunkMonitorConfig struct {
 	Name string
 	// Interval is the time between two OPTIONS requests (default 30 s). AnswerTimeout is how long the

@@ -93,8 +93,8 @@ func (x *Trunk) HandleOutside(handle func(*sip.Request, *sip.ServerTx) bool) {
 	x.outside = handle
 }
 
-// HandleWithinDialog sets the function that receives requests within dialogs that are unknown to
-// this trunk. A proxy receives such requests.
+// HandleWithinDialog sets the handler for requests of unknown dialogs. A test needs it to build a
+// proxy.
 func (x *Trunk) HandleWithinDialog(handle func(*sip.Request, *sip.ServerTx)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

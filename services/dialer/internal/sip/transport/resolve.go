@@ -68,7 +68,7 @@ func (l *Transport) lookUpHosts(host string) (hosts []string, err error) {
 		return nil, fmt.Errorf("find %s: %w", host, err)
 	}
 	for _, addr := range addrs {
-		if SameFamily(addr.IP.String(), l.cfg.Advertised) { // the peer must reach this side over the same address family
+		if SameFamily(addr.IP.String(), l.cfg.Advertised) { // the peer must be able to respond over the same address family
 			hosts = append(hosts, addr.IP.String())
 		}
 	}

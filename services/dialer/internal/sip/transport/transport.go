@@ -55,12 +55,11 @@ type Config struct {
 	// its address. It must not block, and it can be nil. The texts come from an unknown peer and can
 	// be hostile.
 	Rejected func(Rejected)
-	// Ports contains the ports of another Transport that has listeners. If Ports is set, this
-	// Transport has no listeners and only opens connections.
+	// Ports contains the listening ports of another Transport. If Ports is set, this Transport does
+	// not listen and only opens connections.
 	Ports map[string]int
-	// Request receives the requests of peers, each in its own goroutine. Response receives all
-	// responses in the order of their arrival, because transactions do not preserve this order.
-	// Response must not block and must not change the response.
+	// Request is called for each request in a new goroutine. Response is called for the responses in
+	// the order of their arrival. It must not block and must not change the response.
 	Request  func(*sip.Request, *sip.ServerTx)
 	Response func(*sip.Response)
 	// Trace records messages while Tracing returns true. If both are nil, no messages are recorded.
