@@ -43,13 +43,11 @@ func (c *Carrier) listCandidates(ctx context.Context, excluded []string) ([]trun
 	return ordered, nil
 }
 
-// From chooses the trunk that is tried first for a call, and takes a token from that trunk's rate
-// limit (calls per second). It returns the caller number and the id of the trunk. The excluded
-// trunks have already refused the call request.
+// From chooses the first trunk for a call and takes a token from the trunk's rate limit. It
+// returns the caller number and the id of the trunk. It does not choose an excluded trunk.
 //
-// If no trunk can accept a call now, From returns wantedNumber and no trunk. Originate then sends
-// nothing. If wantedNumber is empty, From chooses only a trunk with caller_ids. If no active trunk
-// has caller_ids, the error is carrier.ErrNoNumber.
+// If no trunk can accept a call now, From returns wantedNumber and no trunk. If wantedNumber is
+// empty and no active trunk has caller_ids, the error is carrier.ErrNoNumber.
 func (c *Carrier) From(
 	ctx context.Context, wantedNumber string, excluded []string,
 ) (number, trunkID string, err error) {

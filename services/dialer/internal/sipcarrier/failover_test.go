@@ -98,8 +98,7 @@ func TestOriginate_RefusalNamesTheTrunkIfAnotherTrunkCanBeTried(t *testing.T) {
 	}
 }
 
-// The trunk sends 100. It sends the next response only after refusalWait, while Originate waits for
-// a slow trunk.
+// The trunk sends 100 immediately. It sends the next response after refusalWait.
 func TestOriginate_RefusalAfterTheWaitCountsOnlyIfItConcernsTheAccount(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -166,8 +165,8 @@ func TestOriginate_RefusalAfterTheWaitCountsOnlyIfItConcernsTheAccount(t *testin
 	}
 }
 
-// The trunk has sent only 100 when Refresh is called after a change of the database server. A 100
-// does not prove that the trunk works, so its half-open circuit must stay half-open.
+// The trunk has sent only 100 when Refresh is called. A 100 does not prove that the trunk works,
+// so the circuit must stay half-open.
 func TestOriginate_RefreshEndsTheWaitForTheTrunk(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})
@@ -239,9 +238,8 @@ func TestOriginate_ShortRingLimitDoesNotHideThatTheTrunkFailed(t *testing.T) {
 	}
 }
 
-// A trunk refuses one number repeatedly with 403, and the call request is released each time. If
-// the trunk has never accepted a call, the last error must have AccountSuspected set. If it has
-// accepted a call, the 403 concerns the number.
+// A trunk refuses every call to one number with 403. If the trunk has never accepted a call, the
+// account is suspected. Otherwise the number is the cause.
 func TestOriginate_Repeated403SuspectsTheAccount(t *testing.T) {
 	t.Parallel()
 	forbid := func(before ...int) func(*siptest.Call) {

@@ -13,8 +13,8 @@ const (
 	// row with 403, the likely cause is the operator's account. suspectNew applies to a trunk that has
 	// accepted no call since its last change, suspectProven to any other trunk.
 	suspectNew, suspectProven = 2, 5
-	// suspectOneWorkspace replaces suspectNew and suspectProven if all refused calls are of one
-	// workspace, and another workspace has called over the trunk.
+	// suspectOneWorkspace applies instead if only calls of one workspace are refused, although
+	// another workspace also uses the trunk.
 	suspectOneWorkspace = 20
 	// maxReleases is how often a call request is released after a 403 to its number. After that, the
 	// request ends. Otherwise a number that always gets 403 would be dialed forever.

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// answerTimeout limits the time from the request to answer an inbound call until the answer.
+// answerTimeout limits how long it takes to answer an inbound call.
 const answerTimeout = 20 * time.Second
 
 // Arrive accepts an inbound call and does not block. The call starts to ring when its leg is
@@ -68,7 +68,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, trunk trunks.Trunk) {
 		return
 	}
 	l.attachDialog(d)
-	// If the call has already ended, its end is in the queue. The arrival must be stored before the
+	// If the call has already ended, its end is in the queue. The arrival must be stored before this
 	// end.
 	l.enqueueFirst(entry{write: func(ctx context.Context) error {
 		if !c.numberAssigned(ctx, l, to) {

@@ -134,9 +134,8 @@ func (d *InboundFilter) hostAddresses(ctx context.Context, t trunks.Trunk) []net
 	return last.addresses
 }
 
-// Trunk returns the trunk of an inbound call. If the address belongs to several trunks, a trunk
-// with the transport of the call is preferred, then a trunk with the port of the call, and then the
-// trunk with the best priority.
+// Trunk returns the trunk with the source address. Several trunks can have the same address. Then
+// the transport counts first, then the port, and then the priority.
 func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found trunks.Trunk, ok bool) {
 	best := -1
 	for _, e := range d.entriesAt(source.Addr()) {

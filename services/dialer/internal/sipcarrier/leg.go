@@ -52,8 +52,8 @@ type leg struct {
 	// refusalWait and Originate continues to wait.
 	slowTrunk   chan struct{}
 	trunkIsSlow bool
-	// retryableTrunk is set if this leg's trunk refused the call and another trunk can be tried. It is
-	// then the id of this leg's trunk.
+	// retryableTrunk is the id of this leg's trunk if another trunk can be tried after a refusal.
+	// Otherwise retryableTrunk is empty.
 	retryableTrunk string
 	offer          []byte // SDP offer of an inbound call
 	// answerDone is created when this side begins to answer an inbound call. It is closed when the
@@ -182,9 +182,9 @@ func (l *leg) recordAccepted(at time.Time) {
 	}
 }
 
-// onSlowTrunk is called if the trunk has sent only 100 when the wait for a refusal ends. If the
-// call's Originate.Waiting is set, Originate continues to wait for the next response. Otherwise the
-// trunk counts as having accepted the call.
+// onSlowTrunk is called if the trunk has sent only 100 within refusalWait. Without
+// Originate.Waiting, the call then counts as accepted. Otherwise Originate waits for the next
+// response.
 func (l *leg) onSlowTrunk(at time.Time) {
 	if l.request.Waiting == nil {
 		l.recordAccepted(at)
@@ -473,9 +473,9 @@ func (l *leg) handleOptOut(quote string, at time.Time) {
 	l.carrier.storeOptOut(*event)
 }
 
-// handleEnd handles the end of the leg. If the trunk has refused the call (see closeLeg), Originate
-// returns the refusal, and no event is published for the call. A missing response is no refusal,
-// because the phone can ring.
+// handleEnd handles the end of the leg. If the trunk has refused the call, Originate returns the
+// refusal, and no event is published. A missing response is not a refusal, because the phone can
+// ring.
 func (l *leg) handleEnd(e sip.End) {
 	result, j := l.conversation.End(), l.carrier.legStore
 	l.mu.Lock()

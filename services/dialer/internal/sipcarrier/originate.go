@@ -34,9 +34,9 @@ func hostPort(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// Originate stores the teardown state, sends an INVITE and waits for the trunk's first response. If
-// nothing can be sent to a trunk, it tries the next trunk. If the trunk refuses the call and
-// another trunk can be tried, the error is a carrier.Refused with RefusedBy.
+// Originate sends an INVITE and waits for the first response of the trunk. If the INVITE cannot be
+// sent, Originate tries the next trunk. If the trunk refuses the call, Originate returns a
+// carrier.Refused.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if o.Test {
 		return time.Time{}, fmt.Errorf("originate %s of a test workspace: %w", o.CallID, carrier.ErrNotPermitted)
@@ -56,9 +56,7 @@ func (c *Carrier) offerCall(
 	ctx context.Context, o carrier.Originate, candidates []trunks.Trunk,
 ) (dialedAt time.Time, err error) {
 	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunks.Trunk) bool { return !mayShowNumber(t, o) })
-	// others is true if a trunk is left out because it would show another caller number than the
-	// stored one.
-	others := len(candidates) > len(rest)
+	hasOtherNumbers := len(candidates) > len(rest)
 	if len(rest) == 0 {
 		err = errOtherNumber
 	}
@@ -70,10 +68,11 @@ func (c *Carrier) offerCall(
 			err = errors.Join(err, fmt.Errorf("trunk %s: %w", trunk.Name, errCircuitOpen))
 			continue
 		}
-		pending, fault := c.sendInvite(ctx, o, trunk, len(rest) > 0 || others)
+		pending, fault := c.sendInvite(ctx, o, trunk, len(rest) > 0 || hasOtherNumbers)
 		if fault == nil {
 			fault = c.awaitResult(ctx, o, pending)
-			// errNoAnswerYet does not show whether the trunk works, so the circuit does not count it.
+			// Without an answer, it is not known whether the trunk works. So the circuit does not count
+			// this INVITE.
 			if errors.Is(fault, errNoAnswerYet) {
 				known.cancelReservation()
 				return pending.leg.dialedAt, nil

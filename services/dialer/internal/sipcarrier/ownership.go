@@ -35,9 +35,8 @@ const (
 	endTimeout = 8 * time.Second
 )
 
-// Run sends heartbeats, ends and answers calls of this process at the request of other processes,
-// and ends the calls of dead processes. After ctx ends, no new call is accepted, and live calls may
-// continue for Config.Drain.
+// Run sends heartbeats, carries out requests of other processes, and ends the calls of dead
+// processes. After ctx ends, live calls may continue for Config.Drain.
 func (c *Carrier) Run(ctx context.Context) error {
 	defer close(c.stopped)
 	searches, prunes := time.NewTicker(takeoverInterval), time.NewTicker(pruneInterval)
@@ -165,8 +164,7 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 	for _, one := range asked {
 		l := c.leg(one.CallID)
 		switch {
-		// This process has no leg of the call: its INVITE was not sent, or the end of its leg was not
-		// stored.
+		// The INVITE of the call was not sent, or the end of the leg was not stored.
 		case l == nil && one.HangupAt != nil:
 			c.endOrphanAsync(ctx, one)
 		case l != nil && one.HangupAt != nil:

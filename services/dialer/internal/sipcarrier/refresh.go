@@ -72,11 +72,8 @@ func (c *Carrier) keepEnded(l *leg, last []entry) {
 	c.endedLegs.add(endedLeg{leg: kept, last: last})
 }
 
-// Refresh stores again the data that a failover of the database can have lost: the events of this
-// process's live legs, the ends of its last legs, and its last opt-outs. Without Refresh, an
-// answered outbound call would end as not answered, a call that has ended would count as live until
-// its maximum duration, and an inbound call would have no row. A repeated call of Refresh has no
-// effect.
+// Refresh stores again what a failover of the database can have lost: the events of live legs, the
+// ends of recent legs, and recent opt-outs. Refresh can be repeated.
 func (c *Carrier) Refresh() {
 	for _, l := range c.allLegs() {
 		l.refresh()

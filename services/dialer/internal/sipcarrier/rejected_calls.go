@@ -61,14 +61,13 @@ func (s *RejectedCalls) AddUnknown(from transport.Rejected) {
 		"If this is a trunk of yours, add %s to its inbound_sources.", from.Source.Addr()))
 }
 
-// addUnreadable adds a call from a trunk. The called number is not in the number format of the
-// trunk.
+// addUnreadable adds a call if the called number does not match the trunk's number format.
 func (s *RejectedCalls) addUnreadable(a *sip.Arrival, trunk trunks.Trunk) {
 	s.add(rejectedArrival(a), replicas.UnknownNumber, fmt.Sprintf(
 		"Set number_format and number_prefix of trunk %s to how it writes numbers.", trunk.Name))
 }
 
-// addUnassigned adds a call from a trunk. The called number is not assigned to an agent.
+// addUnassigned adds a call if the called number is not assigned to an agent.
 func (s *RejectedCalls) addUnassigned(a *sip.Arrival) {
 	s.add(rejectedArrival(a), replicas.UnassignedNumber,
 		"Assign the number to an agent: ringfence numbers add NUMBER AGENT.")

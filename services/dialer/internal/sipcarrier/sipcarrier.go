@@ -1,10 +1,9 @@
-// Package sipcarrier places and accepts calls over SIP trunks. A call consists of a leg of package
-// sip, and of a Conversation, which is the audio of the call and its conversation with the AI
-// agent.
+// Package sipcarrier places and accepts calls over SIP trunks. A call consists of a leg (the SIP
+// dialog, package sip) and a Conversation (the audio and the AI agent).
 //
-// The process that has a leg owns it, and applies its events to the call in the database. Other
-// processes use the database to request the end or the answer of a call. If the owner is dead,
-// another process takes over the leg and ends it with its teardown state (ADR 13, ADR 15).
+// Each leg belongs to the process that created it. Other processes use the database to request the
+// end or the answer of the call. If the owner dies, another process ends the leg with the stored
+// teardown state (ADR 13, ADR 15).
 package sipcarrier
 
 import (
@@ -63,8 +62,8 @@ type Conversations interface {
 	Begin(ctx context.Context, callID uuid.UUID, trunk trunks.Trunk) (Conversation, error)
 }
 
-// Conversation is the audio of one call, and its conversation with the AI agent. Only Ready may be
-// called concurrently with other methods. End is the last method that is called.
+// Conversation connects the audio of one call to the AI agent. Only Ready may be called
+// concurrently with other methods. End is called last.
 type Conversation interface {
 	// Offer returns the SDP offer of this side.
 	Offer() []byte
@@ -336,7 +335,6 @@ func (c *Carrier) Refuse(ctx context.Context, callID uuid.UUID) (carrier.CallSta
 	return c.Hangup(ctx, callID)
 }
 
-// hangupCause returns the hangup cause for the leg of a call with this ending.
 func hangupCause(ending callstate.Ending) callstate.Cause {
 	if ending == callstate.EndingBusy {
 		return callstate.UserBusy

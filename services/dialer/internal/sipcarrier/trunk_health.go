@@ -84,11 +84,10 @@ func (o *trunkHealth) isAccountSuspected(end sip.End) bool {
 	return !o.accepted
 }
 
-// usableChannels returns the maximum number of concurrent calls over the trunk now. live is the
-// number of live calls over the trunk. A trunk that does not answer OPTIONS or whose circuit is
-// open gets no new call. With a half-open circuit it gets one.
-func (o *trunkHealth) usableChannels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
-	most, live = int(t.Channels), min(live, int(t.Channels))
+// usableChannels returns how many concurrent calls the trunk may have now, including the live
+// calls. While the circuit is half-open, one new call is permitted.
+func (o *trunkHealth) usableChannels(t trunks.Trunk, live int, now time.Time) (maxCalls int, usable bool) {
+	maxCalls, live = int(t.Channels), min(live, int(t.Channels))
 	if o == nil {
 		return live, false // until the trunk answers OPTIONS, no call is offered to it
 	}
@@ -100,11 +99,11 @@ func (o *trunkHealth) usableChannels(t trunks.Trunk, live int, now time.Time) (m
 	o.circuit.Try(now)
 	switch {
 	case o.circuit.State() == circuitbreaker.Closed:
-		return most, true
+		return maxCalls, true
 	case o.circuit.State() == circuitbreaker.Open || o.circuit.Probing():
 		return live, false
 	}
-	return min(most, live+1), true
+	return min(maxCalls, live+1), true
 }
 
 // isUnavailable reports whether no call may be offered to the trunk: it has not answered OPTIONS,

@@ -16,9 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// Values of the label `result` of the metric ringfence_dialer_sip_invites_total. A call whose
-// INVITE could not be sent is not counted. The metric ringfence_dialer_sip_trunk_up shows that its
-// trunk does not answer.
+// Values of the label `result` of the metric ringfence_dialer_sip_invites_total. A call without an
+// INVITE is not counted.
 const (
 	resultAnswered = "answered"
 	resultRefused  = "refused"
@@ -54,8 +53,8 @@ func newRefusalsCounter() *prometheus.CounterVec {
 
 func (c *Carrier) countInvite(trunk trunks.Trunk, err error) {
 	c.monitored.healthOf(trunk.TrunkID).countResult(err)
-	// The response required another INVITE, which was not permitted. So the response was not the
-	// trunk's final response to the call.
+	// The trunk's response required another INVITE, for example with credentials. The other INVITE
+	// was not permitted, so the call has no result.
 	if errors.Is(err, carrier.ErrNotPermitted) {
 		return
 	}
