@@ -31,8 +31,7 @@ const (
 	lockAdmissions = `
 SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' inbound ' || @workspace_id::text, 0))`
 
-	// A call that a dialer of an earlier version answered has no admission, but it counts towards the
-	// limit.
+	// Answered calls are also counted, because earlier versions of the dialer did not set admitted.
 	admissionOf = `
 SELECT coalesce(w.inbound_per_minute_micro, 0) AS per_minute, coalesce(w.inbound_increment_seconds, 1) AS increment,
 	coalesce(w.inbound_max_concurrent, @max_concurrent) AS max_concurrent, (
@@ -42,10 +41,11 @@ SELECT coalesce(w.inbound_per_minute_micro, 0) AS per_minute, coalesce(w.inbound
 FROM (SELECT @workspace_id::uuid AS id) AS one LEFT JOIN workspaces w ON w.workspace_id = one.id`
 )
 
-// Admit decides whether an inbound call may be answered, and passes the call to change. If the
-// workspace has reached its maximum number of concurrent inbound calls, the call is marked to be
-// refused. An admitted call counts until it ends or Refuse is called. Admit can be repeated. live
-// is false if the call has ended or is being ended.
+// Admit decides whether an inbound call may be answered. If the workspace has too many inbound
+// calls, the call is marked to be refused. Otherwise the call counts until it ends or is refused.
+//
+// Admit also calls change. Admit can be repeated. live is false if the call has ended or is being
+// ended.
 func (s *Store) Admit(
 	ctx context.Context, workspaceID, callID uuid.UUID, change func(*callstate.Call),
 ) (a Admission, live bool, err error) {
@@ -82,13 +82,12 @@ const inboundCall = `
 SELECT EXISTS (SELECT FROM calls WHERE call_id = @call_id AND workspace_id = @workspace_id) AS known,
 	` + refreshed + ` AS complete`
 
-// ReportInbound publishes the end of an inbound call again. billing-wallet requested this, because
-// it has a hold for the call and received no end. If the call is live, ReportInbound publishes
-// nothing, because the end will be published later.
+// ReportInbound publishes the end of an inbound call again, because billing-wallet has received no
+// end. It publishes nothing for a live call.
 //
-// For an unknown call it publishes CallUnknown. But before the reconciliation of the database
-// server, and for refreshPeriod after it, it publishes nothing for an unknown call, because a
-// process can still store the row of the call again. reported is true if an event was published.
+// For an unknown call, ReportInbound publishes CallUnknown. But during a reconciliation and for
+// refreshPeriod after it, a process can still store the call again, and ReportInbound publishes
+// nothing. reported is true if an event was published.
 func (s *Store) ReportInbound(
 	ctx context.Context, tx pgx.Tx, workspaceID, callID uuid.UUID,
 ) (reported bool, err error) {

@@ -216,7 +216,7 @@ func TestSaveWorkspace_EventWithoutInboundSettingsKeepsTheStoredOnes(t *testing.
 	}
 }
 
-func TestReportInbound_PublishesTheEndOrCallUnknown(t *testing.T) {
+func TestReportInbound_PublishesAnEventForEndedAndUnknownCalls(t *testing.T) {
 	t.Parallel()
 	w := newInboundTenant(t, newPool(t), "+14155550171", nil)
 	live, over := w.arrive(), w.arrive()

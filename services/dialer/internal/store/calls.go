@@ -216,13 +216,11 @@ WHERE call_id = ANY (ARRAY(
 		AND ` + refreshed + `
 	ORDER BY deadline_at LIMIT 500 FOR UPDATE SKIP LOCKED))`
 
-// Sweep marks calls that must be hung up: calls that rang too long, calls that reached their
-// maximum duration, and calls whose end was not reported in time. It returns how many calls it
-// marked.
+// Sweep marks calls that must be hung up, because they rang or lasted too long, or because their
+// end was not reported. It returns how many calls it marked.
 //
-// After a failover, the answer or the end of a call can be missing in the database. So Sweep marks
-// no calls until refreshPeriod after the reconciliation. By then the processes have stored these
-// events again.
+// After a failover, Sweep marks no calls for refreshPeriod, because the answer or the end of a
+// call can still be missing in the database.
 func (s *Store) Sweep(ctx context.Context) (int64, error) {
 	args := pg.Args{"server": s.server(), "refresh_period": refreshPeriod}
 	longest, err := s.pool.Exec(ctx, sweepLongest, args)

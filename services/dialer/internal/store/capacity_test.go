@@ -118,27 +118,25 @@ func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	}
 }
 
-// expireOldRequest runs Expire on a request that has been due for 25 h, longer than a limit of one
-// day. It returns the request's error code, which is empty if the request did not end. If crowded
-// is true, the workspace has reached its limit of live calls. If trunkDown is true, no trunk can
-// take a call.
-func expireOldRequest(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
+// expireOldRequest runs Expire on a request that has been due for 25 h, and returns the request's
+// error code. The code is empty if the request did not end.
+func expireOldRequest(t *testing.T, limit store.Timing, workspaceFull, noTrunk bool) (code string) {
 	t.Helper()
 	pool := newPool(t)
 	limit.ClaimLease = time.Minute
 	st, workspace := store.New(pool, uuid.Must(uuid.NewV7()), limit), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, workspace, 1, 100_000)
-	if crowded {
+	if workspaceFull {
 		fenced(t, pool, st, aRequest(workspace, 1)) // this call uses up the workspace's limit of one
 	}
 	old, young := aRequest(workspace, 2), aRequest(workspace, 3)
 	old.DueAt = time.Now().Add(-25 * time.Hour)
 	young.DueAt = time.Now().Add(-time.Minute)
 	enqueue(t, pool, st, old, young)
-	if crowded && len(claimRequests(t, st, 5)) != 0 {
+	if workspaceFull && len(claimRequests(t, st, 5)) != 0 {
 		t.Fatal("Claim took a request beyond the limit of live calls")
 	}
-	if trunkDown {
+	if noTrunk {
 		claimWithoutTrunk(t, st, 0)
 	}
 	for range 2 { // the second run must change nothing

@@ -22,7 +22,7 @@ const (
 	// longestClaimDelay is the longest time after the end of a claim at which its fence can still
 	// commit. Until then, the limits count the request as in use.
 	longestClaimDelay = 2 * time.Second
-	// Due returns workspaces with requests that are due now or will be due within dueAhead.
+	// Due also returns workspaces with requests that will be due within dueAhead.
 	dueAhead = 2 * time.Second
 )
 
@@ -35,8 +35,8 @@ type Capacity struct {
 	Trunk   string
 	OfTrunk dialqueue.Limit
 	Total   dialqueue.Limit
-	// Unused is, by workspace, the number of tokens that earlier claims took for requests without a
-	// dial. The claim returns these tokens to the buckets, even if it takes no request.
+	// Unused contains, for each workspace, the tokens that earlier claims took for requests without a
+	// dial. The claim returns these tokens to the buckets.
 	Unused map[uuid.UUID]int
 }
 
@@ -73,10 +73,11 @@ WHERE q.look_at <= now() + @ahead::interval AND (@test::boolean IS NULL OR w.tes
 	AND (w.status <> 'active' OR NOT w.api_enabled AND ` + requestsOfKeysDue + `
 		OR NOT (` + allPaused + ` OR w.workspace_id IN ` + pausedWorkspaces + `))`
 
-// Due returns the workspaces whose first queued request is due now or within two seconds. It locks
-// no rows. Due omits workspaces whose record has not arrived from workspaces.v1 yet, because their
-// requests cannot be dialed. It also omits paused workspaces. But it returns a paused workspace
-// that may not dial at all, because the requests of such a workspace must be blocked.
+// Due returns the workspaces with a queued request that is due now or within two seconds. It locks
+// no rows. It omits paused workspaces and workspaces that are not known yet.
+//
+// If a workspace may not dial at all, Due returns it even if it is paused, so that its requests
+// are blocked.
 func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	var found []dialqueue.Due
 	// The settings of byIndex end with the transaction. So both statements must run in one
@@ -240,19 +241,14 @@ const (
 //   - The request has reached the age limit. It waits until Expire ends it.
 //   - The agent of the request is paused. The request waits until MovePaused makes it due.
 //
-// A request before its due time is claimed only if it must be blocked: its workspace may not dial,
-// or its agent is deleted. If the workspace may dial again, the request waits until its due time.
-// If keys_only is true, requests of people are not read.
+// A request before its due time is claimed only if it must be blocked.
 //
-// The statement locks the row of the live call, so that the end of that call finds the held
-// request. If another transaction is changing the call, the request is left for the next claim.
+// The row of the live call is locked, so that the end of that call finds the held request.
 //
-// An agent can have many pauses. So the paused time of requests older than the limit is computed
-// once for each agent and due time. It is not computed if expire_at is more than a minute ahead,
-// because such a request has not reached the limit yet.
+// An agent can have many pauses. So the paused time is computed only for old requests, and only
+// once for each agent and due time.
 //
-// In conditions in which the id identifies the row, coalesce prevents the planner from using a
-// partial index.
+// In conditions with an id, coalesce prevents the planner from using a partial index.
 const claimRequests = `
 WITH oldest AS MATERIALIZED (
 	SELECT q.call_request_id, q.agent_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval

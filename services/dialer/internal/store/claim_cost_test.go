@@ -29,11 +29,11 @@ type costSide struct {
 	took      []time.Duration
 }
 
-// BenchmarkClaim measures claims of one due request, in four queues:
-//   - few: A thousand requests are scheduled.
-//   - spread: A hundred workspaces have a million requests together.
-//   - own: One workspace has a million requests. The claimed request belongs to it.
-//   - other: One workspace has a million requests. The claimed request belongs to another.
+// BenchmarkClaim measures claims of one due request in four queues:
+//   - "few": 1,000 scheduled requests of 100 workspaces.
+//   - "spread": 1,000,000 scheduled requests of 100 workspaces.
+//   - "own": 1,000,000 scheduled requests of the same workspace as the claimed request.
+//   - "other": 1,000,000 scheduled requests of another workspace than the claimed request.
 //
 // `make bench ARGS='-only claims'` runs the benchmark on a Postgres with durable commits.
 func BenchmarkClaim(b *testing.B) {
@@ -149,7 +149,7 @@ func (s *costSide) pages(b *testing.B) (most int) {
 		store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour},
 	)
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-		for range 20 { // seen.Pages runs the claim several times, and each run needs a due request
+		for range 20 { // enough requests for all repetitions of the claim
 			s.enqueue(b)
 		}
 		seen.Forget()

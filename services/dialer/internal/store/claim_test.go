@@ -109,7 +109,7 @@ func TestClaim_CostDoesNotGrowWithScheduledRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim = pagesOf(t, seen, func() {
-			for range 20 { // pagesOf runs the claim several times, and each run needs a due request
+			for range 20 { // enough requests for all repetitions of the claim
 				next++
 				enqueue(t, pool, plain, aRequest(workspace, next))
 			}
@@ -172,7 +172,7 @@ func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	}{
 		{name: "channels of the trunk", trunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, overall: ample},
 		{name: "live calls of all trunks", trunk: ample, overall: dialqueue.Limit{Live: 20, PerSecond: 100_000}},
-		// 200 calls per second give the bucket 20 tokens, and a tenth of them (2) is reserved.
+		// At 200 calls per second, the bucket contains 20 tokens. A tenth of them (2) is reserved.
 		{name: "calls per second of the trunk", trunk: dialqueue.Limit{Live: 100_000, PerSecond: 200}, overall: ample},
 		{name: "calls per second of all trunks", trunk: ample, overall: dialqueue.Limit{Live: 100_000, PerSecond: 200}},
 	}
@@ -271,8 +271,8 @@ func dialClaimed(t *testing.T, st *store.Store, capacity store.Capacity) (calls 
 	return calls
 }
 
-// usedByWorkspace returns three numbers of requests in use: of all workspaces, of the workspace $1,
-// and of the workspace with the most requests in use.
+// usedByWorkspace returns the number of requests in use: the sum, the number of the workspace $1,
+// and the largest number of one workspace.
 const usedByWorkspace = `
 SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0), coalesce(max(n), 0) FROM (
 	SELECT workspace_id, count(*) AS n FROM dial_queue

@@ -9,12 +9,11 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// waiting + condition + waitingEnd is an SQL expression for the waiting requests of the workspaces
-// for which the condition is true. Claimed and held requests are not included. The expression is
-// used only while a pause is active. With a condition that excludes paused workspaces, it does not
-// read their requests, unlike a scan of all due requests.
+// waitingStart, a limit per workspace, waitingEnd and a condition form an SQL expression. It
+// returns the waiting requests of the workspaces for which the condition is true, without claimed
+// and held requests. It does not read the requests of other workspaces.
 const (
-	waiting = `(SELECT q.due_at FROM workspaces w
+	waitingStart = `(SELECT q.due_at FROM workspaces w
 	LEFT JOIN LATERAL (SELECT b.scan_from FROM rate_buckets b WHERE b.scope = w.workspace_id::text
 		ORDER BY b.version DESC LIMIT 1) b ON true
 	CROSS JOIN LATERAL (SELECT q.due_at FROM dial_queue q
@@ -33,13 +32,13 @@ const (
 // is paused are counted separately, because more dialer processes would not dial them.
 const countDepth = `
 SELECT CASE WHEN ` + somePaused + `
-		THEN (SELECT count(*) FROM ` + waiting + `10000` + waitingEnd + `NOT ` + isPaused + ` LIMIT 10000) AS bounded)
+		THEN (SELECT count(*) FROM ` + waitingStart + `10000` + waitingEnd + `NOT ` + isPaused + ` LIMIT 10000) AS bounded)
 		ELSE (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at <= now() LIMIT 10000) AS bounded)
 		END AS due,
        (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at > now() LIMIT 10000) AS bounded) AS ahead,
        CASE WHEN ` + somePaused + `
 		THEN (SELECT count(*) FROM (
-			(SELECT FROM ` + waiting + `10000` + waitingEnd + isPaused + ` LIMIT 10000) AS of_workspaces)
+			(SELECT FROM ` + waitingStart + `10000` + waitingEnd + isPaused + ` LIMIT 10000) AS of_workspaces)
 			UNION ALL
 			(SELECT FROM dialing_states s CROSS JOIN LATERAL (SELECT FROM dial_queue q
 				WHERE q.agent_id = s.id AND q.state = 'queued' AND q.claimed_by IS NULL AND q.look_at = 'infinity' LIMIT 10000) q
@@ -48,7 +47,7 @@ SELECT CASE WHEN ` + somePaused + `
 		ELSE 0 END AS paused,
        CASE WHEN ` + somePaused + `
 		THEN coalesce((SELECT extract(epoch FROM now() - min(due_at))
-			FROM ` + waiting + `1` + waitingEnd + `NOT ` + isPaused + `) AS first), 0)
+			FROM ` + waitingStart + `1` + waitingEnd + `NOT ` + isPaused + `) AS first), 0)
 		ELSE coalesce((SELECT extract(epoch FROM now() - due_at) FROM dial_queue
 			WHERE state = 'queued' AND due_at <= now() ORDER BY due_at LIMIT 1), 0)
 		END::double precision AS oldest_due_seconds,

@@ -102,8 +102,8 @@ func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (
 	return next, nil
 }
 
-// orderErasure does not restart an erasure that is in progress. A finished erasure starts again,
-// and then publishes the event `erased` again for calls that are already erased.
+// orderErasure does not restart an erasure that is in progress. A finished erasure runs again and
+// publishes its events again.
 const orderErasure = `
 INSERT INTO erasures AS e (erasure_id, workspace_id, phone_e164, step_at)
 	VALUES (@erasure_id, @workspace_id, @phone_e164, now())

@@ -188,8 +188,7 @@ func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 		default:
 		}
 	}
-	// A record must wait at most one second. Only the run with -large checks this, because `make test`
-	// asserts no times.
+	// Only the run with -large checks the time, because `make test` asserts no times.
 	if *large && longest > time.Second {
 		t.Errorf("longest record beside the erasure = %s, want at most 1 s", longest)
 	}

@@ -233,8 +233,8 @@ func TestOrderErasure_EventErasedFollowsTheEarlierEvents(t *testing.T) {
 	if n := countSecrets(t, pool); n != 2 {
 		t.Errorf("rows with personal data = %d, want those of the other workspace and of the later call", n)
 	}
-	// The erasure is ordered twice. Each order publishes the event `erased` of two calls, and one
-	// erasure report.
+	// The erasure was ordered twice. Each time, it published three events: `erased` for two calls,
+	// and a report.
 	if n := len(publishedEvents(t, pool, e.ID.String())); n != 6 {
 		t.Errorf("outbox rows of the erasure = %d, want 6", n)
 	}

@@ -103,8 +103,8 @@ ON CONFLICT (call_id) DO NOTHING`
 
 // Folded contains the results of Fold in addition to the changed calls.
 type Folded struct {
-	// Orphans contains the calls that are live at the carrier, but have ended or do not exist in the
-	// database. DueHangups returns such a call until ForgetOrphan is called for it.
+	// Orphans contains the calls that are live at the carrier, but not in the database. They must be
+	// hung up.
 	Orphans []uuid.UUID
 	// OptOuts contains the opt-outs of calls that have no row.
 	OptOuts []*callstate.OptOut

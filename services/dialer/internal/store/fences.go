@@ -160,8 +160,7 @@ func (s *Store) fenceGroup(ctx context.Context, tx *pg.Pipeline, fences []Fence,
 	return nil
 }
 
-// Releases returns how often the call request was queued again after a dial that ended with the
-// cause.
+// Releases returns how often the call request was queued again because of a dial with this cause.
 func (s *Store) Releases(ctx context.Context, id uuid.UUID, cause callstate.Cause) (releases int, err error) {
 	const query = `SELECT count(*) FROM calls
 WHERE call_request_id = @call_request_id AND status = 'void' AND hangup_cause = @cause`
@@ -176,8 +175,8 @@ const voidCall = `
 UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, hangup_cause = @cause
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending IN ('', 'requested')`
 
-// voidRequest ends a request whose call will not be dialed. The requests that are held for this
-// call become due again. Among these requests, the one that was due first is dialed first.
+// voidRequest ends a request whose call will not be dialed. It makes requests due again that were
+// held for this call.
 const voidRequest = `
 WITH over AS (
 	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL
@@ -186,9 +185,8 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now() FROM over`
 
-// releaseHeld makes held requests due again if the call for which they were held has ended, up to
-// 100 requests per number. The relation `over` contains the ended calls. The first request is
-// dialed, and the other requests are held again during its call.
+// releaseHeld makes requests due again that were held for an ended call, up to 100 requests per
+// number. The first of them is dialed, and the others are held again.
 const releaseHeld = `
 	UPDATE dial_queue d SET held = false,
 		look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)

@@ -27,10 +27,9 @@ var ErrReconciled = errors.New("another process has already reconciled the datab
 
 type serverGuard struct{ server atomic.Pointer[string] }
 
-// UseServer sets the only database server on which the store claims requests, commits fences,
-// returns calls from OwnFences, ends calls and requests after a timeout, and reads the carrier's
-// events. Before the first call of UseServer, any server is permitted. ApplyEvents runs on any
-// server.
+// UseServer sets the only database server on which the store claims requests, commits fences, ends
+// calls and requests after a timeout, and reads the carrier's events. Before the first call of
+// UseServer, any server is permitted. ApplyEvents is always permitted.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
 func (s *Store) server() string {
@@ -179,12 +178,10 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
-// voidEarlier makes an earlier call of the request void, because its attempt is over and no phone
-// rang. A failover lost the end of this attempt, and the fence of a later call whose intent was
-// published. The later call replaces the void call. One of three conditions shows that the attempt
-// is over:
+// voidEarlier makes an earlier call of the request void, so that a later call can replace the
+// earlier call. No phone rang for the earlier call. One of three conditions shows this:
 //   - The intent of the earlier call is withdrawn.
-//   - The process of the later call is the process of the earlier call.
+//   - The same process dialed both calls.
 //   - The later call has a live SIP leg, and the earlier call was not restored.
 const voidEarlier = `
 UPDATE calls c SET status = 'void', ended_at = now(), variables = NULL
@@ -211,28 +208,21 @@ type Settled struct {
 	Failed int
 }
 
-// SettleIntents inserts again the fences and calls of intents that are in Kafka but have no fence
-// in this database. It runs in one transaction. All intents of a request must be passed to the same
-// call of SettleIntents.
+// SettleIntents restores the calls of intents that have no fence in this database. It runs in one
+// transaction. All intents of a request must be passed to the same call of SettleIntents.
 //
-// If the process that published the intent is alive, the call can be live, and the inserted call
-// belongs to that process. Otherwise the call is marked as lost, and the recovery job hangs it up
-// and publishes its end. If another call to the number is live, no call is inserted, and the
-// request ends with dial_state_unknown.
+// If the process that published the intent is alive, the restored call belongs to that process.
+// Otherwise the call is marked as lost, and the recovery job ends the call. If another call to the
+// number is live, no call is restored, and the request ends with dial_state_unknown.
 //
-// A request can have intents of several processes, but only one live call. Intents of living
-// processes with a live SIP leg are settled first, then intents of other living processes, and then
-// intents of dead processes. So a call that was not dialed cannot replace a live call. Within each
-// of these three groups, the intents keep their order.
+// Only one call of a request can be live. So the intents of a request are settled in this order:
+// intents with a live SIP leg, intents of other living processes, intents of dead processes.
 //
-// If the request has the state dialing because of an earlier call, and the attempt of that call is
-// over, the call of the intent replaces the earlier call. withdrawn contains the calls of these
-// requests whose intents are withdrawn. Any other request that is not queued stays unchanged. If
-// the call of its intent is live, the process of the call hangs it up.
+// If an earlier call of the request is over, the restored call replaces the earlier call (see
+// voidEarlier). withdrawn contains the calls of withdrawn intents.
 //
 // SettleIntents changes nothing in two cases. It returns ErrServerChanged if the database server
-// has another identity. It returns ErrReconciled if the server is already reconciled, because the
-// requests can have been queued again or dialed since then.
+// has another identity. It returns ErrReconciled if the server is already reconciled.
 func (s *Store) SettleIntents(
 	ctx context.Context, server string, intents []Intent, withdrawn []uuid.UUID,
 ) (settled Settled, err error) {

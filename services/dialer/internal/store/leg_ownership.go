@@ -129,8 +129,8 @@ func queryLegs(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args
 }
 
 const (
-	// A leg is kept until the call is analysed, because the analysis reads callback_at. The analysis
-	// can be delayed.
+	// The analysis of a call reads callback_at from the leg. So the leg is kept until the analysis
+	// has ended.
 	pruneCalls = `
 DELETE FROM sip_legs WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_legs c

@@ -149,7 +149,7 @@ func TestFence_CarrierOfTheOtherModeIsRejected(t *testing.T) {
 	}
 }
 
-func TestFence_SIPCarrierIsRejectedIfTheModeIsUnknown(t *testing.T) {
+func TestFence_RejectsADialOverSIPIfTheWorkspaceIsUnknown(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	enqueue(t, m.pool, m.all, aRequest(m.liveID, 1))

@@ -105,7 +105,7 @@ func checkPublishedEnd(t *testing.T, pool *pgxpool.Pool, callID uuid.UUID, statu
 	}
 }
 
-// If the end of one call of an open request were published, the request would end.
+// A published end of the call would also end the open request.
 func TestEndOverdueCall_WaitsForTheEndOfTheRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

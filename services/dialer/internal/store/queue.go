@@ -246,9 +246,9 @@ func (s *Store) Fail(ctx context.Context, r dialqueue.Request, why dialqueue.Ref
 	})
 }
 
-// endClaim runs a guarded UPDATE that ends the claim of a request, and publishes the event that
-// newFact returns. The UPDATE returns the current time, which is passed to newFact, and the values
-// that are scanned into columns.
+// endClaim runs an UPDATE that ends the claim of a request, and publishes the event of newFact.
+// The first value that the UPDATE returns is the current time. The other values are scanned into
+// columns.
 func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFact func(at time.Time) callstate.Fact,
 	columns ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
@@ -264,13 +264,11 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, newFa
 	})
 }
 
-// expireOld ends requests that are older than the age limit. It returns no_capacity as true if,
-// while the expired request waited, a claim left requests of its workspace because no capacity was
-// free.
+// expireOld ends requests that are older than the age limit. Time in which dialing was paused does
+// not count. no_capacity is true if the workspace lacked capacity while the request waited.
 //
-// Time in which dialing was paused does not count. If pauses postpone the end of a request, the
-// request is checked again at its postponed end. The end can be postponed further, so the next
-// check is at least one minute away, or a sixtieth of the limit if that is shorter.
+// If a pause postpones the end of a request, the request is checked again at the postponed end,
+// but at the earliest after one minute (or after a sixtieth of a limit below one hour).
 const expireOld = `
 WITH old AS MATERIALIZED (
 	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited,

@@ -34,9 +34,8 @@ func NewRecordings(pool *pgxpool.Pool, spool uuid.UUID) *Recordings {
 	return &Recordings{pool: pool, spool: spool}
 }
 
-// beginRecording locks the row of the call until the commit, so that an erasure of the person
-// cannot run concurrently. After an earlier erasure, the statement refuses the recording. A later
-// erasure deletes the recording.
+// beginRecording inserts no row if the call is erased. It locks the row of the call, so that an
+// erasure cannot run at the same time.
 const beginRecording = `
 INSERT INTO recordings (call_id, workspace_id, key, spool)
 SELECT c.call_id, c.workspace_id, @key, @spool FROM calls c
@@ -125,9 +124,8 @@ func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool,
 	return false, s.Close(ctx, callID, true)
 }
 
-// loseUnreachable marks a recording as lost if its spool had no heartbeat for @after, because the
-// file of the recording cannot be reached. If an erasure waits for such a recording, it is marked
-// for deletion.
+// loseUnreachable marks recordings as lost if their spool had no heartbeat for @after. If an
+// erasure waits for a recording, the recording is marked for deletion.
 const loseUnreachable = `
 UPDATE recordings r SET state = CASE WHEN erasures = '{}' THEN 'lost' ELSE 'leaving' END, spool = @spool, try_at = now(), ended_at = coalesce(ended_at, now())
 WHERE r.call_id = ANY (ARRAY(

@@ -10,9 +10,8 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// An id contains its creation time, which is before the end of the call or request. So each
-// statement reads only ids that were created before the given time. It reads one batch of ids, in
-// ascending order, and returns the last id of the batch.
+// Each statement reads one batch of ids in ascending order and returns the last id. Ids begin with
+// their creation time. So ids from after the given time are not read.
 const (
 	deleteCalls = `
 WITH page AS MATERIALIZED (
@@ -36,9 +35,8 @@ WITH page AS MATERIALIZED (
 	RETURNING q.call_request_id
 )
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
-	// A fence is kept while the row of its request exists, because the fences of a request are counted
-	// to number its attempts. It is also kept while the row of its call exists, which can be longer if
-	// the call has a recording.
+	// A fence is kept while its request or its call exists. The fences of a request are counted to
+	// number its attempts.
 	deleteFences = `
 WITH page AS MATERIALIZED (
 	SELECT call_id AS id FROM fences WHERE call_id > @after AND call_id < @before ORDER BY call_id LIMIT @most

@@ -70,9 +70,8 @@ func (s *Store) ApplyWorkspace(ctx context.Context, w dialqueue.Workspace) error
 }
 
 // SaveWorkspace stores a workspace unless w.Version or a newer version is stored. If the workspace
-// may not dial, its queued requests become due immediately, so that they end as blocked. If only
-// the API access of its plan is missing, this applies only to requests of API keys, and not to
-// requests of people.
+// may not dial, its queued requests become due immediately, so that they end as blocked. Without
+// API access, this applies only to requests of API keys.
 func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w dialqueue.Workspace) error {
 	inbound := dialqueue.DefaultInbound()
 	if w.Inbound != nil {
@@ -195,8 +194,8 @@ SELECT coalesce(a.settings, '{}')::text AS settings, EXISTS (
 	SELECT FROM workspaces w WHERE w.workspace_id = a.workspace_id AND w.recordings) AS recorded
 FROM agents a WHERE a.agent_id = @id AND a.workspace_id = @workspace_id AND NOT a.deleted`
 
-// AgentOpening decides what a person hears first in a call of an agent. Settings is a JSON object.
-// Recorded is true if the workspace records its calls.
+// AgentOpening contains the settings for the first words of an agent, as a JSON object. Recorded
+// is true if the workspace records its calls.
 type AgentOpening struct {
 	Settings []byte
 	Recorded bool
