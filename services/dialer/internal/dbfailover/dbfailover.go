@@ -3,10 +3,10 @@
 // backup.
 //
 // Before the dialer commits the fence of a dial, it publishes an intent to dial-intents.v1 and
-// waits for Kafka's acknowledgement (Publisher). If the database runs on another server than
-// before, the dialer reads the intents and finds those whose fences the database has lost. It
-// settles these intents before it dials again: it inserts the fence and the call, or ends the
-// request (Reconciler).
+// waits for Kafka's acknowledgement (Publisher).
+//
+// On another database server, the dialer first reads the intents. If the database has lost the
+// fence of an intent, the dialer inserts the fence and the call, or ends the request (Reconciler).
 //
 // The guarantee requires that the old primary accepts no more writes before a standby is promoted.
 // Otherwise there would be two dial queues, and the requests in both queues would be dialed.

@@ -130,9 +130,9 @@ func (p *Publisher) Withdraw(i store.Intent) {
 	})
 }
 
-// produce passes a record to the client, which sends the records of concurrent dials together. If a
-// dial is canceled, its record is sent anyway. After a cancellation, it would not be known whether
-// the topic contains the record.
+// produce passes a record to the client, which sends the records of concurrent dials together. It
+// does not use the context of the dial. After a cancellation, it would not be known whether the
+// topic contains the record.
 func (p *Publisher) produce(record *kgo.Record, answered func(error)) {
 	p.mu.Lock()
 	p.unacknowledged++
@@ -231,8 +231,8 @@ func (p *Publisher) probeBrokers(ctx context.Context) {
 	}
 }
 
-// repeatWithdrawal publishes a withdrawal again, to test the circuit. A repeated withdrawal does
-// not affect a reconciliation.
+// repeatWithdrawal tests the circuit: it publishes a withdrawal again. A repeated withdrawal has
+// no effect on a reconciliation.
 func (p *Publisher) repeatWithdrawal(ctx context.Context, failed store.Intent) {
 	record, err := encodeWithdrawn(failed)
 	if err != nil {

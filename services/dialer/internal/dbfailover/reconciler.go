@@ -66,8 +66,8 @@ type Reconciler struct {
 	// usedServer is the database server that was last passed to UseServer, or "" before the first
 	// check.
 	usedServer string
-	// announcedServer is the last database server for which onChange was called before the
-	// reconciliation.
+	// announcedServer is the last server for which onChange was called before the reconciliation. If
+	// the reconciliation is repeated, onChange is not called again.
 	announcedServer string
 	// onChange is called before and after another database server is reconciled.
 	onChange func()
@@ -114,10 +114,9 @@ func (r *Reconciler) Ready() error {
 	return r.publisher.Ready()
 }
 
-// OnChange sets the function f, which stores again the data that a new database server can lack. f
-// is called before this process reconciles the server, because the reconciliation reads which calls
-// are live. f is called again after the reconciliation, before requests are dialed. OnChange must
-// be called before Run.
+// OnChange sets the function that stores lost data again after a change of the database server.
+// The function is called before the reconciliation, which reads the live calls, and again after
+// it. OnChange must be called before Run.
 func (r *Reconciler) OnChange(f func()) { r.onChange = f }
 
 // MayDial reports whether requests may be claimed.
@@ -218,8 +217,8 @@ func (r *Reconciler) stopDialing(ctx context.Context, state store.ServerState) {
 	}
 }
 
-// positions contains the end offsets of the topic. state.Now is the database's time after the
-// offsets were read.
+// positions contains the end offsets of the topic (bounds). state.Now was read from the database
+// after the offsets.
 type positions struct {
 	state  store.ServerState
 	bounds kafka.Bounds
@@ -259,8 +258,8 @@ func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerSta
 	return err
 }
 
-// reconcileServer reconciles a database server. The end offsets of the topic are read later than
-// state. So every intent whose fence was committed on an earlier server is before these offsets.
+// reconcileServer reconciles a database server. It reads the end offsets after state, because the
+// last intents of the earlier server must be before these offsets.
 func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -271,8 +270,7 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 		return err
 	}
 	found := newIntentLog()
-	// The database contains a topic id without a reconciled server only if an operator has run `dialer
-	// accept-intents`.
+	// Only `dialer accept-intents` stores a topic id without a reconciled server.
 	found.skipUndecodable = state.Reconciled == "" && state.TopicID != uuid.Nil
 	if err := r.readIntents(ctx, from, bounds.End, found); err != nil {
 		return err
@@ -333,8 +331,7 @@ func (r *Reconciler) startOffsets(
 type intentLog struct {
 	intents   map[uuid.UUID][]store.Intent
 	withdrawn map[uuid.UUID]bool
-	// withdrawnOf contains, for each request, its calls in withdrawn. The intent of such a call can be
-	// older than the records that were read.
+	// withdrawnOf contains the withdrawn calls of each request, even if their intents were not read.
 	withdrawnOf map[uuid.UUID][]uuid.UUID
 	// skipUndecodable is true if an operator has run `dialer accept-intents`. Records that cannot
 	// be decoded are then skipped.

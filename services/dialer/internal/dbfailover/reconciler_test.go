@@ -60,13 +60,13 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// newReconciler returns a reconciler that calls the function meanwhile instead of waiting for the
-// other dialers. If meanwhile is nil, the reconciler does not wait at all.
-func (w *fixture) newReconciler(meanwhile func()) *Reconciler {
+// newReconciler returns a reconciler that calls duringWait instead of waiting for the other
+// dialers. duringWait can be nil.
+func (w *fixture) newReconciler(duringWait func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.waitForDialers = func(context.Context) error {
-		if meanwhile != nil {
-			meanwhile()
+		if duringWait != nil {
+			duringWait()
 		}
 		return nil
 	}
@@ -185,9 +185,8 @@ func (w *fixture) publishAfterAnotherFence(i store.Intent) {
 	w.insertFence(earlier)
 }
 
-// erase tries to erase the person of the intent's request. The erasure must wait for the
-// reconciliation.
-func (w *fixture) erase(i store.Intent) {
+// checkErasureFails checks that a request cannot be erased before the reconciliation.
+func (w *fixture) checkErasureFails(i store.Intent) {
 	w.Helper()
 	err := pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 		erasure := store.Erasure{ID: uuid.New(), WorkspaceID: i.WorkspaceID}
@@ -250,12 +249,12 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		name string
 		// before runs before the failover.
 		before func(w *fixture, i store.Intent)
-		// meanwhile runs while the reconciler waits for the other dialers.
-		meanwhile func(w *fixture, i store.Intent)
-		// stale adds a second intent of the request, which another process publishes. The other process
-		// withdraws this intent while the reconciler waits.
-		stale bool
-		want  outcome
+		// duringWait runs while the reconciler waits for the other dialers.
+		duringWait func(w *fixture, i store.Intent)
+		// withdrawnIntent adds a second intent of the request. Another process publishes this intent,
+		// and withdraws it while the reconciler waits.
+		withdrawnIntent bool
+		want            outcome
 	}{
 		{
 			name:   "the process that published the intent is dead",
@@ -304,8 +303,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.publish(i)
 				w.insertInstance(i)
 			},
-			meanwhile: func(w *fixture, i store.Intent) { w.erase(i) },
-			want:      outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+			duringWait: func(w *fixture, i store.Intent) { w.checkErasureFails(i) },
+			want:       outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name:   "the intent was withdrawn before the failover",
@@ -313,10 +312,10 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want:   outcome{State: "queued"},
 		},
 		{
-			name:      "the intent is withdrawn while the reconciler waits",
-			before:    func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i) },
-			meanwhile: func(w *fixture, i store.Intent) { w.withdraw(i) },
-			want:      outcome{State: "queued"},
+			name:       "the intent is withdrawn while the reconciler waits",
+			before:     func(w *fixture, i store.Intent) { w.enqueue(i); w.publish(i) },
+			duringWait: func(w *fixture, i store.Intent) { w.withdraw(i) },
+			want:       outcome{State: "queued"},
 		},
 		{
 			name: "the process is dead, and a withdrawn intent of another process follows",
@@ -346,8 +345,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.insertInstance(i)
 				w.publish(i)
 			},
-			stale: true,
-			want:  outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+			withdrawnIntent: true,
+			want:            outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name: "the process is alive, and an intent of a dead process follows",
@@ -387,8 +386,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.insertInstance(stale)
 				w.publish(i, stale)
 			},
-			meanwhile: func(w *fixture, i store.Intent) { w.insertLeg(i) },
-			want:      outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+			duringWait: func(w *fixture, i store.Intent) { w.insertLeg(i) },
+			want:       outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
 		},
 		{
 			name: "the database has the fence of a later intent of the same process",
@@ -455,8 +454,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.publishAfterAnotherFence(i)
 				w.insertInstance(i)
 			},
-			meanwhile: func(w *fixture, i store.Intent) { w.insertLeg(i) },
-			want:      outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 2},
+			duringWait: func(w *fixture, i store.Intent) { w.insertLeg(i) },
+			want:       outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 2},
 		},
 		{
 			name: "the request ended before the failover",
@@ -476,16 +475,16 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			i := w.newIntent()
 			tt.before(w, i)
 			stale := otherIntent(i)
-			if tt.stale {
+			if tt.withdrawnIntent {
 				w.publish(stale)
 			}
 			w.moveTo("b")
 			r := w.newReconciler(func() {
-				if tt.stale {
+				if tt.withdrawnIntent {
 					w.withdraw(stale)
 				}
-				if tt.meanwhile != nil {
-					tt.meanwhile(w, i)
+				if tt.duringWait != nil {
+					tt.duringWait(w, i)
 				}
 			})
 			for range 2 { // the second check must change nothing
@@ -763,8 +762,8 @@ func TestReconcile_RequestsAreClaimedOnlyAfterReconciliation(t *testing.T) {
 	}
 }
 
-// The function of OnChange stores the legs of live calls. The reconciliation reads these legs, so
-// the function must be called before it.
+// The function of OnChange stores legs that the reconciliation reads. So the function must be
+// called before the reconciliation.
 func TestOnChange_IsCalledBeforeAndAfterAReconciliation(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -837,7 +836,7 @@ func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := w.newReconciler(nil)
-			testkit.NoError(t, func() error { // repeated until the client uses the new topic
+			testkit.NoError(t, func() error { // the client uses the new topic only after some time
 				if err := r.checkServer(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
 					return fmt.Errorf("check = %w, want ErrConfirmationNeeded", err)
 				}
@@ -1012,8 +1011,8 @@ func TestAdvance_KeepsThePositionForAClaimMadeDuringTheRead(t *testing.T) {
 	}
 }
 
-// A trunk can still refuse a call whose fence is committed. The intent for the next trunk is then
-// published before the fence for that trunk commits.
+// The intent for the next trunk can be in the topic before the fence for that trunk commits. So
+// the position must not move past this intent.
 func TestAdvance_KeepsThePositionWhileTheNextTrunkCanGetAFence(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -113,7 +113,7 @@ func (d *Dialer) endBeforeGates(ctx, stopCtx context.Context, r dialqueue.Reques
 	if stopCtx.Err() != nil {
 		return "put_back", d.store.PutBack(ctx, r, 0, 0)
 	}
-	if !d.store.Modes().Include(*inputs.Workspace) { // store.Due already omits workspaces of other modes
+	if !d.store.Modes().Include(*inputs.Workspace) { // rare: store.Due omits workspaces of other modes (live or test)
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	if d.limits.Refuse != nil {
@@ -166,7 +166,7 @@ func (d *Dialer) dialRequest(
 		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
 	}
 	release, ok := d.carrier.reserveCall()
-	if !ok { // reserved before the commit of the fence, because a later failure would end the request
+	if !ok { // this check must be before the fence, because a later failure would end the request
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	defer release()
@@ -332,9 +332,8 @@ func (d *Dialer) endAttempt(
 	return string(state), ignoreLost(d.retryWrite(ctx, void))
 }
 
-// releaseRequest queues the request again, because the operator must repair the cause of a refusal,
-// or because this process may not dial any more. The call of the attempt becomes void: no phone
-// rang, and no event contained the call.
+// releaseRequest queues the request again and makes its call void. No phone rang, and no event
+// contained the call.
 func (d *Dialer) releaseRequest(
 	ctx context.Context,
 	f fencedCall,
@@ -378,9 +377,8 @@ func (d *Dialer) changeCall(ctx context.Context, callID uuid.UUID, changeState f
 	return d.retryWrite(ctx, func() error { return d.changes.write(callChange{callID, changeState}) })
 }
 
-// repeatChecks repeats the dial-time check and the check of the request until both checks succeed,
-// one check refuses the request, or the timeout ends. If refusal is not nil, the caller must not
-// dial and must end the request in the returned state.
+// repeatChecks repeats the dial-time check after errors, until gateTimeout ends. If refusal is not
+// nil, the request must not be dialed and must end in the returned state.
 func (d *Dialer) repeatChecks(
 	ctx context.Context,
 	r dialqueue.Request,
@@ -422,8 +420,8 @@ func sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// withinTimeout reports whether a call with a committed fence may continue to wait. The wait ends
-// timeout after start, and at the latest stopTimeout after the process began to stop.
+// withinTimeout reports whether a fenced call may still wait. While the process stops, stopTimeout
+// applies, too.
 func (d *Dialer) withinTimeout(start time.Time, timeout time.Duration) bool {
 	stoppedAt := d.stoppedAt.Load()
 	return time.Since(start) < timeout && (stoppedAt == nil || time.Since(*stoppedAt) < stopTimeout)
@@ -448,8 +446,8 @@ func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation
 	return generation, owned, err
 }
 
-// isFenceCommitted reports whether the fence was committed, after the response to the commit was
-// lost. If the fence is not committed, isFenceCommitted ends the claim and withdraws the intent.
+// isFenceCommitted is called if the response to the commit of a fence was lost. If the fence is
+// not committed, isFenceCommitted ends the claim and withdraws the intent.
 func (d *Dialer) isFenceCommitted(ctx context.Context, r dialqueue.Request, o carrier.Originate) bool {
 	// If the commit is still running, PutBack waits for it.
 	err := d.retryWrite(ctx, func() error { return d.store.PutBack(ctx, r, retryDelay, 0) })

@@ -61,8 +61,7 @@ func (t *circuitCarrier) updateMetrics() {
 }
 
 // permittedCalls returns how many calls the circuit permits now, at most maxCalls. If the circuit
-// permits no call, wait is the time until the next try. Before the first test call, permittedCalls
-// checks that the carrier is ready.
+// permits no call, wait is the time until the next try.
 func (t *circuitCarrier) permittedCalls(ctx context.Context, maxCalls int) (calls int, wait time.Duration) {
 	if t.breaker == nil {
 		return maxCalls, 0

@@ -73,8 +73,7 @@ type Limits struct {
 	// returns false, the dialer sends no INVITE. If Reconciled is nil, INVITE requests are always
 	// permitted.
 	Reconciled func() bool
-	// Refuse is set if no carrier is configured for the claimed requests. All claimed requests that
-	// are not blocked then fail with this reason. If Refuse is nil, the requests are dialed.
+	// Refuse is nil if a carrier is configured. Otherwise all requests fail with this reason.
 	Refuse *dialqueue.Refusal
 	// Pauses contains the pauses of dialing. If Pauses is nil, dialing is never paused.
 	Pauses *dialqueue.PauseMonitor
@@ -98,7 +97,7 @@ type Dialer struct {
 	stoppedAt     atomic.Pointer[time.Time] // nil until the process begins to stop
 	unusedTokens  unusedTokens
 	queue         queue
-	capacityPause time.Duration // length of the last pause in which requests waited for capacity
+	capacityPause time.Duration // length of the last pause for lack of capacity
 	dials         *prometheus.CounterVec
 	lag           *prometheus.HistogramVec
 }
@@ -236,7 +235,7 @@ func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 		Workers: workers, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Total: d.limits.Overall, Unused: unused,
 	}, window)
 	if err != nil {
-		d.unusedTokens.giveBack(unused)
+		d.unusedTokens.restore(unused)
 		return d.logFault(ctx, err)
 	}
 	d.queue.recordClaim(window, claimed)

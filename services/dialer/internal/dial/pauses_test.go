@@ -31,21 +31,21 @@ func TestPause_RequestWithoutARingingPhoneIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		// during is called by the first Originate, after dialing was paused.
-		during func(carrier.Originate) error
+		// originate is the first Originate after dialing was paused.
+		originate func(carrier.Originate) error
 	}{
-		{name: "before the first INVITE", during: func(o carrier.Originate) error {
+		{name: "before the first INVITE", originate: func(o carrier.Originate) error {
 			return fmt.Errorf("originate: %w", carrier.ErrNotPermitted)
 		}},
-		{name: "before the INVITE with credentials", during: func(o carrier.Originate) error {
+		{name: "before the INVITE with credentials", originate: func(o carrier.Originate) error {
 			return &carrier.Refused{Cause: callstate.NormalTemporaryFailure, Err: carrier.ErrNotPermitted}
 		}},
-		{name: "before the INVITE to the next address, and another trunk is left", during: func(o carrier.Originate) error {
+		{name: "before the INVITE to the next address, another trunk is left", originate: func(o carrier.Originate) error {
 			return &carrier.Refused{
 				Cause: callstate.NormalTemporaryFailure, RefusedBy: uuid.NewString(), Err: carrier.ErrNotPermitted,
 			}
 		}},
-		{name: "before the next trunk", during: func(o carrier.Originate) error {
+		{name: "before the next trunk", originate: func(o carrier.Originate) error {
 			return refuse(callstate.NormalTemporaryFailure, uuid.NewString())(o)
 		}},
 	} {
@@ -63,7 +63,7 @@ func TestPause_RequestWithoutARingingPhoneIsQueuedAgain(t *testing.T) {
 					})
 					d.setDialing(false)
 				}()
-				return tt.during(o)
+				return tt.originate(o)
 			}
 			over := &fakeCarrier{answers: []func(carrier.Originate) error{during, accept}}
 			d.dialAll(over)

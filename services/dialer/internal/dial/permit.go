@@ -10,8 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/peers"
 )
 
-// permitTimeout limits the dial-time check before an INVITE. It is shorter than 10 s, the limit of
-// each call of Originate.
+// permitTimeout limits the dial-time check before an INVITE. Originate itself is limited to 10 s.
 const permitTimeout = 4 * time.Second
 
 // invitePermit decides before each INVITE of a call whether the INVITE may be sent. It is safe for

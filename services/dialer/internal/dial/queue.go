@@ -96,9 +96,8 @@ func (u *unusedTokens) add(r dialqueue.Request) {
 	u.byWorkspace[r.WorkspaceID]++
 }
 
-// giveBack adds the tokens again that the method take has returned. It is called if the claim
-// failed.
-func (u *unusedTokens) giveBack(tokens map[uuid.UUID]int) {
+// restore adds the tokens of a failed claim again.
+func (u *unusedTokens) restore(tokens map[uuid.UUID]int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for id, n := range tokens {

@@ -27,6 +27,6 @@ func TestUnusedTokens_EachTokenIsReturnedOnce(t *testing.T) {
 		if diff := cmp.Diff(map[uuid.UUID]int{b: 1}, both); diff != "" {
 			t.Errorf("tokens of both workspaces, time %d (-want +got):\n%s", i+1, diff)
 		}
-		u.giveBack(both) // the claim failed
+		u.restore(both) // the claim failed
 	}
 }

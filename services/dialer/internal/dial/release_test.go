@@ -10,14 +10,13 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// operatorFault returns an Originate function that fails because the trunk rejects the operator's
-// credentials.
-func operatorFault(by string) func(carrier.Originate) error {
+// operatorFault simulates a trunk that rejects the operator's credentials.
+func operatorFault(refusedBy string) func(carrier.Originate) error {
 	return func(carrier.Originate) error {
 		return &carrier.Refused{
 			Cause:         callstate.ProviderAuthFailed,
 			OperatorFault: true,
-			RefusedBy:     by,
+			RefusedBy:     refusedBy,
 			Err:           errors.New("401"),
 		}
 	}

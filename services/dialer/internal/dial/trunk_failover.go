@@ -15,9 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// handleRefusal tries another trunk for the call. If there is none, it ends the call. If the
-// operator must repair the cause of the refusal or has paused the trunk, it queues the request
-// again instead.
+// handleRefusal tries another trunk for the call. Without another trunk, handleRefusal ends the
+// call, or queues the request again if the operator can remove the cause.
 func (d *Dialer) handleRefusal(
 	ctx context.Context,
 	f fencedCall,

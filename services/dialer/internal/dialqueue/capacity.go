@@ -47,9 +47,9 @@ type WorkspaceDemand struct {
 
 // Allocation is the result of Allocate: how many requests each workspace may start.
 type Allocation struct {
-	// Shares is the number of requests that each workspace may start. NoCapacity is true for a
-	// workspace that must leave due requests in the queue although a worker is free. OwnLimit is true
-	// if the reason is the workspace's own limit.
+	// Shares is the number of requests that each workspace may start. NoCapacity is true if due
+	// requests of the workspace must wait although a worker is free. OwnLimit is true if they wait
+	// because of the workspace's own limit.
 	Shares               []int
 	NoCapacity, OwnLimit []bool
 	// Last is the highest index of a workspace that may start a request, or -1.
@@ -170,9 +170,8 @@ type Bucket struct {
 	Tokens float64
 }
 
-// NewBucket returns a bucket. tokens is the number of tokens that the bucket contained before the
-// time elapsed. Since then, the bucket has been filled at the rate. If tokens is nil, the bucket
-// was never used and is full.
+// NewBucket returns a bucket that contained the given tokens before the elapsed time and was
+// filled since then. If tokens is nil, the bucket is full.
 func NewBucket(rate float64, tokens *float64, elapsed time.Duration) Bucket {
 	b := Bucket{Rate: rate}
 	b.Tokens = b.capacity()

@@ -70,9 +70,10 @@ func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration
 func (c *Candidates) Len() int { return len(c.order) }
 
 // RecordClaim applies the result of a claim that searched the workspaces in window. The workspaces
-// up to the index lastServed move to the end of the order. If lastServed is -1, all workspaces in
-// window move. drainedWorkspaces contains the workspaces that have no more due requests, with the
-// time until their next request is due. The time is 0 if it is not known.
+// up to the index lastServed move to the end of the order. -1 means all of them.
+//
+// drainedWorkspaces contains the workspaces without due requests. The value is the time until the
+// next request is due, or 0 if this time is not known.
 func (c *Candidates) RecordClaim(
 	window []uuid.UUID, lastServed int, drainedWorkspaces map[uuid.UUID]time.Duration, now time.Time,
 ) {

@@ -54,8 +54,7 @@ type Request struct {
 	TookToken bool `db:"-"`
 }
 
-// EndUnknown returns the refusal of a request that ended without a call, if the database does not
-// contain the reason.
+// EndUnknown returns the refusal for a request that ended without a call for an unknown reason.
 func EndUnknown() Refusal {
 	return Refusal{
 		Code:   "dial_state_unknown",
@@ -63,8 +62,7 @@ func EndUnknown() Refusal {
 	}
 }
 
-// Found is the state in which the dialer found an overdue request or call, which the service
-// `calls` has published again.
+// Found is the state of a request or call when its overdue event arrived.
 type Found string
 
 // Waiting means that the request is in the queue, that the request or the call is in progress, or
