@@ -57,9 +57,8 @@ func (c *Call) RecordOptOut(evidence string, at time.Time) {
 // OptOut returns the opt-out that was recorded after the row was read, or nil.
 func (c *Call) OptOut() *OptOut { return c.optOut }
 
-// setOutcome sets the outcome of the conversation. No other method sets it. So every outcome
-// opted_out records an opt-out, no matter whether the end of the call or the summary contained the
-// outcome.
+// setOutcome is the only method that sets the outcome. It also records an opt-out if the outcome
+// is opted_out.
 func (c *Call) setOutcome(outcome string, at time.Time) {
 	c.Outcome = outcome
 	if outcome == agent.OutcomeOptedOut {

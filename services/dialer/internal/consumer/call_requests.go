@@ -19,9 +19,9 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// The consumer wakes the dialer if a new request is due within the time soon. The dialer finds all
-// later requests itself, because it searches the queue every second.
-const soon = 2 * time.Second
+// The dialer is woken for a new request that is due within wakeAhead. It finds later requests
+// itself, because it searches the queue every second.
+const wakeAhead = 2 * time.Second
 
 type callRequest struct {
 	// id is uuid.Nil for an overdue inbound call. For an event `inbound_unconfirmed`, id is the id of
@@ -49,7 +49,7 @@ func (c *Consumer) onCallRequests(
 	}
 	var onCommit commitActions
 	for i := 0; i < len(events); i++ {
-		if orders := ordersFrom(events[i:]); len(orders) > 0 {
+		if orders := leadingOrders(events[i:]); len(orders) > 0 {
 			added, err := c.store.Enqueue(ctx, tx, orders...)
 			if err != nil {
 				return outcome, err
@@ -58,7 +58,7 @@ func (c *Consumer) onCallRequests(
 				if !added[j] {
 					outcome.Results[i+j] = inbox.Skip(errKnown)
 				}
-				onCommit.wakeDialer = onCommit.wakeDialer || time.Until(order.DueAt) <= soon
+				onCommit.wakeDialer = onCommit.wakeDialer || time.Until(order.DueAt) <= wakeAhead
 			}
 			i += len(orders) - 1
 			continue
@@ -78,7 +78,7 @@ type commitActions struct {
 	// wakeDialer is true if the dialer must be woken, because a request is due soon. wakeRelay is true
 	// if the relay must be woken, because the outbox has new events.
 	wakeDialer, wakeRelay bool
-	// overdue contains the state of each overdue request and each overdue call in the batch.
+	// overdue contains one value for each overdue request or call in the batch.
 	overdue []dialqueue.Found
 }
 
@@ -94,9 +94,9 @@ func (c *Consumer) runCommitActions(actions commitActions) {
 	}
 }
 
-// ordersFrom returns the call requests of the new events `requested` at the start of the list. An
-// event is not new if it was published again because its request is overdue.
-func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
+// leadingOrders returns the call requests of the events `requested` at the start of the list. It
+// stops at the first event that is overdue or has another type.
+func leadingOrders(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
 		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() ||
 			requested.GetEndOnly() {
@@ -107,8 +107,7 @@ func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	return orders
 }
 
-// applyOther applies an event that is not a new event `requested`, for example an overdue order, a
-// cancellation or an erasure.
+// applyOther applies an event that leadingOrders does not return.
 func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	switch e := event.event.GetEvent().(type) {
 	case *eventv1.CallRequestEvent_Requested:

@@ -124,7 +124,7 @@ func found(t *testing.T, metrics *prometheus.Registry) map[string]float64 {
 }
 
 // An inbound call has no request. The dialer's database has lost the call.
-func TestCallOverdueEvent_EndsAnUnknownInboundCall(t *testing.T) {
+func TestCallOverdueEvent_PublishesTheEndOfALostInboundCall(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
 		t,

@@ -121,8 +121,8 @@ func BenchmarkConversations(b *testing.B) {
 	b.ReportMetric(float64(goroutines), "goroutines")
 }
 
-// hourStore is a Store that permits calls of up to one hour. Its value is the agent's settings as
-// JSON.
+// hourStore implements Store. Its value is the JSON of the agent's settings. The maximum duration
+// of a call is one hour.
 type hourStore string
 
 func (o hourStore) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {

@@ -89,8 +89,8 @@ func newPreRecording() *preRecording {
 	return &preRecording{person: make([]byte, 0, maxBytes), agent: make([]byte, 0, maxBytes)}
 }
 
-// Tick passes one frame of each side to the recording or, until the recording exists, stores it.
-// Tick allocates no memory, and drops frames that do not fit into the buffer.
+// Tick passes one frame of each side to the recording. Until the recording exists, Tick buffers
+// the frames and drops frames that do not fit. Tick allocates no memory.
 func (l *preRecording) Tick(person, agent []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,10 +28,10 @@ type fakeRecorder struct {
 	*recordings.Recorder
 	pool  *pgxpool.Pool
 	spool string
-	// hears returns how long the person has been connected. requested is the value of hears at the
-	// time of the request for the recording. started is the value of hears when the recording existed.
-	hears              func() time.Duration
-	requested, started atomic.Int64
+	// connectedTime returns how long the person has been connected. requestedAt and startedAt are
+	// values of connectedTime.
+	connectedTime          func() time.Duration
+	requestedAt, startedAt atomic.Int64
 	// slow is the delay between the request for a recording and its creation.
 	slow time.Duration
 }
@@ -49,7 +49,7 @@ func newFakeRecorder(t *testing.T) *fakeRecorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &fakeRecorder{pool: pool, spool: t.TempDir(), hears: func() time.Duration { return 0 }}
+	s := &fakeRecorder{pool: pool, spool: t.TempDir(), connectedTime: func() time.Duration { return 0 }}
 	spool, err := recordings.OpenSpool(s.spool)
 	if err != nil {
 		t.Fatal(err)
@@ -68,15 +68,15 @@ func newFakeRecorder(t *testing.T) *fakeRecorder {
 
 // Begin first stores the call, because the fixture does not store it. Then it starts the recording.
 func (s *fakeRecorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape *recordings.Tape, err error) {
-	s.requested.Store(int64(s.hears()))
-	for s.hears() < time.Duration(s.requested.Load())+s.slow {
+	s.requestedAt.Store(int64(s.connectedTime()))
+	for s.connectedTime() < time.Duration(s.requestedAt.Load())+s.slow {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(time.Millisecond):
 		}
 	}
-	defer func() { s.started.Store(int64(s.hears())) }()
+	defer func() { s.startedAt.Store(int64(s.connectedTime())) }()
 	if _, err = s.pool.Exec(ctx, `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, max_call_seconds, deadline_at)
 		VALUES ($1, $2, 'inbound', '+14155550111', '+14155550100', $1, 'in_progress', 600, now())`, callID, workspaceID); err != nil {
 		return nil, err
@@ -166,11 +166,11 @@ func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
 func recordCall(t *testing.T, s *fakeRecorder) (recorded, heard time.Duration) {
 	t.Helper()
 	r := newRecordedCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, nil)
-	s.hears = r.person.time
+	s.connectedTime = r.person.time
 	r.pickUp()
 	testkit.Until(t, "half a second is recorded", func() bool {
-		heard = s.hears() - time.Duration(s.started.Load())
-		return s.started.Load() > 0 && heard > 500*time.Millisecond
+		heard = s.connectedTime() - time.Duration(s.startedAt.Load())
+		return s.startedAt.Load() > 0 && heard > 500*time.Millisecond
 	})
 	r.call.End()
 	return s.sound(t), heard
@@ -208,10 +208,10 @@ func TestRecording_IsDeletedAfterAnObjection(t *testing.T) {
 		},
 	}
 	r := newRecordedCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, agents)
-	s.hears = r.person.time
+	s.connectedTime = r.person.time
 	r.pickUp()
 	testkit.Until(t, "it is recorded", func() bool {
-		return s.started.Load() > 0 && s.hears() > time.Duration(s.started.Load())+300*time.Millisecond
+		return s.startedAt.Load() > 0 && s.connectedTime() > time.Duration(s.startedAt.Load())+300*time.Millisecond
 	})
 	if s.sound(t) < 0 {
 		t.Error("no file before the objection")

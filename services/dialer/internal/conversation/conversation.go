@@ -96,8 +96,8 @@ type Result struct {
 	// if the agent sent no audio.
 	FirstAudio time.Duration
 	// Unheard is the number of the person's frames that the agent did not receive. Trimmed is the
-	// number of silent frames of the agent that were dropped to shorten the queue. Unsaid is the
-	// length of the agent's audio that did not fit into the queue.
+	// number of the agent's silent frames that were dropped. Unsaid is the length of the agent's
+	// audio that did not fit into the queue.
 	Unheard, Trimmed int64
 	Unsaid           time.Duration
 }

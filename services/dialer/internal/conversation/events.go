@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// A call in the state closing ends when the agent has sent TurnDone and its audio was played. If
-	// no TurnDone arrives, the call ends when the audio queue has been empty for closeDelay, or for
-	// sentenceDelay while the conversation waits for a requested sentence.
+	// While a call is being closed, it ends when the audio queue has been empty for closeDelay. While
+	// the conversation waits for a requested sentence, sentenceDelay applies instead.
 	closeDelay, sentenceDelay = 1500 * time.Millisecond, 5 * time.Second
 	// closeTimeout is the longest time between the decision to end a call and its end. After that, the
 	// call ends even if audio is still queued.
@@ -23,12 +22,11 @@ const (
 	// A beep counts as the beep of an answering machine only within beepPeriod of the call's start,
 	// and only before the person has had beepTurns turns. A later beep can have other causes.
 	beepPeriod, beepTurns = 45 * time.Second, 3
-	// lastSentenceTimeout limits the wait for the transcripts of the person's last sentences after the
-	// call has ended. If the person hangs up and was loud within recentSpeech before the hang-up, the
-	// conversation waits even if no sentence was detected.
-	lastSentenceTimeout, recentSpeech = 2 * time.Second, 3 * time.Second
-	// A person is assumed to have spoken if the person's audio contained at least minLoudFrames loud
-	// frames (300 ms).
+	// lastSentenceTimeout limits the wait for missing transcripts after the end of the call.
+	lastSentenceTimeout = 2 * time.Second
+	// A person who spoke within recentSpeech before the hang-up can have said an undetected sentence.
+	recentSpeech = 3 * time.Second
+	// A person counts as having spoken after minLoudFrames loud frames (300 ms).
 	minLoudFrames = 15
 )
 
@@ -148,8 +146,8 @@ func (c *Conversation) reportTurns() {
 	}
 }
 
-// awaitTranscript stores that the transcript of an utterance is missing. It ignores an utterance
-// without an item, because a transcript could not be assigned to this utterance.
+// awaitTranscript stores that the transcript of an item is missing. Without an item, the
+// transcript could not be assigned.
 func (c *Conversation) awaitTranscript(item string) {
 	if item != "" && len(c.untranscribedItems) < maxItems {
 		c.untranscribedItems[item] = true

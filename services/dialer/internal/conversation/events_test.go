@@ -133,8 +133,8 @@ func TestTranscript_NumberOfTurnsAndBytesIsLimited(t *testing.T) {
 	switch {
 	case len(turns) != 9:
 		t.Errorf("length of turns = %v, want 9", len(turns))
-	case len(turns[0].Text) != maxTurn:
-		t.Errorf("length of turns[0].Text = %v, want %v", len(turns[0].Text), maxTurn)
+	case len(turns[0].Text) != maxTurnBytes:
+		t.Errorf("length of turns[0].Text = %v, want %v", len(turns[0].Text), maxTurnBytes)
 	case len(tr.items) > maxItems:
 		t.Errorf("length of tr.items = %v, want at most %v", len(tr.items), maxItems)
 	}
@@ -169,7 +169,7 @@ func TestRun_EndsTheCallAfterSilence(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *conversationTest) {
 		k.speak("a", 5*time.Second)
-		k.pass(9 * time.Second) // now at 9 s; the agent's audio ended at 5 s
+		k.pass(9 * time.Second)
 		k.hear(time.Second)
 		k.pass(9 * time.Second)
 		if k.isOver() {

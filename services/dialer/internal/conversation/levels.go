@@ -29,8 +29,8 @@ type Recorder interface {
 }
 
 const (
-	// At most maxSkew of the person's frames wait for the recorder. If another frame arrives, all but
-	// the newest skewTarget frames are dropped, so that both sides of the recording stay synchronous.
+	// maxSkew is the maximum number of the person's frames that wait for the recorder. Above this
+	// limit, only the newest skewTarget frames are kept, so that both sides stay synchronous.
 	maxSkew, skewTarget = 10, 3
 )
 

@@ -9,8 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The outcome opted_out must be an opt-out at any time of the call, even if the agent does not call
-// the tool opt_out. The callback OptedOut must run exactly once, with the person's last words.
+// The outcome opted_out must count as an opt-out even if the agent does not call the tool opt_out.
 func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "No, thank you, that is enough."

@@ -34,13 +34,13 @@ type piece struct {
 
 func (p *piece) unplayedBytes() int { return p.total - p.played }
 
-// share is the part of a frame that came from one piece. began and last are the values of
-// piece.began and piece.last before that frame.
+// share is the part of a frame that came from one piece. It contains the previous times of the
+// piece, so that revertFrame can restore them.
 type share struct {
-	piece       *piece
-	bytes       int
-	at          time.Time
-	began, last time.Time
+	piece                       *piece
+	bytes                       int
+	at                          time.Time
+	previousBegan, previousLast time.Time
 }
 
 func (p *piece) setPlayTimes(now time.Time) {
@@ -75,8 +75,8 @@ type playout struct {
 	stopped     bool
 	waitedTicks int // number of ticks for which the incomplete frame has waited so far
 	now         time.Time
-	// frameShares contains the shares of the last frame. unsentShares contains the shares of frames
-	// that were not sent, until subtractUnsent subtracts them from the transcript.
+	// frameShares contains the shares of the last frame. unsentShares contains shares of unsent
+	// frames, which must still be subtracted from the transcript.
 	frameShares, unsentShares []share
 	ratchet                   ratchet
 	// dropped is the number of bytes that did not fit into the queue. trimmed is the number of silent
@@ -172,7 +172,7 @@ func (q *playout) nextFrame(dst []byte) (hasFrame, changed bool) {
 // The audio itself is not played again.
 func (q *playout) revertFrame() {
 	for _, of := range q.frameShares {
-		of.piece.began, of.piece.last = of.began, of.last
+		of.piece.began, of.piece.last = of.previousBegan, of.previousLast
 		of.piece.unsent += of.bytes
 	}
 	q.unsentShares, q.frameShares = append(q.unsentShares, q.frameShares...), q.frameShares[:0]
@@ -253,13 +253,11 @@ func (q *playout) removePlayed() (played []string) {
 	return played
 }
 
-// ratchet detects an agent that sends audio in real time but whose audio is permanently delayed in
-// the queue. For example, a gateway stalls, sends the missing audio in a burst, and then continues
-// in real time. From then on, the queue always contains as much audio as the burst. Silent frames
-// are then dropped until the queue contains at most one frame.
+// ratchet detects that an agent sends audio in real time, but that the queue always delays its
+// audio. This happens after a stall, when the missing audio arrives in a burst.
 //
-// ratchet observes the last four slots of half a second. If a model sends audio faster than real
-// time, no frames are dropped.
+// Silent frames are then dropped until the queue contains at most one frame. ratchet observes the
+// last four slots of half a second.
 type ratchet struct {
 	arrived int // bytes that arrived in the current slot
 	slots   [slots]int

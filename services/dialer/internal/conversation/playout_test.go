@@ -95,9 +95,8 @@ type discard struct{}
 
 func (discard) Tick(_, _ []byte) {}
 
-// newLateQueue plays a queue for the given number of seconds. The queue first contains silence of
-// the length initialSilence. At each tick, audioAt returns the audio that arrives. queued is the
-// length of the audio that is left in the queue.
+// newLateQueue returns a queue that was played for the given number of seconds, and the length of
+// the remaining audio. audioAt returns the audio that arrives at a tick.
 func newLateQueue(
 	t *testing.T,
 	initialSilence time.Duration,

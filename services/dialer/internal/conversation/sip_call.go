@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// agentTimeout is the longest time after the answer until the agent's session must be open.
+	// agentTimeout limits the wait for the agent's session after the answer.
 	agentTimeout = 3 * time.Second
 	// openTimeout is the time limit for opening the agent's session. The opening starts when the
 	// phone rings.

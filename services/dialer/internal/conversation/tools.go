@@ -251,9 +251,8 @@ func (c *Conversation) applyVoicemailPolicy(now time.Time) (handled bool) {
 	return false
 }
 
-// onBeep handles a beep. If the agent waits for a beep, it now leaves its message. Otherwise a beep
-// early in the call counts as the beep of an answering machine. If the policy is to continue, the
-// beep has no effect.
+// onBeep applies the voicemail policy if the beep can come from an answering machine. If the call
+// does not end, the agent leaves its message now.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	machine := !c.messageWaitStart.IsZero() || c.hint || c.isEarly(now)

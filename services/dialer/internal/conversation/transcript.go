@@ -10,10 +10,8 @@ import (
 )
 
 const (
-	// maxWords is the maximum length of all text of a transcript, and maxTurn the maximum length of
-	// the text of one turn, both in bytes. maxTurns is the maximum number of turns. Text beyond a
-	// limit is dropped.
-	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
+	// Text beyond one of these limits is dropped.
+	maxTextBytes, maxTurnBytes, maxTurns = 256 << 10, 32 << 10, 4096
 	// maxItems is the maximum number of items whose played audio is counted.
 	maxItems = 2048
 	// fastSpeechRate is a high rate of speech, in characters per second. It is used to estimate the
@@ -88,7 +86,7 @@ func (tr *transcript) subtractUnsent(unsent share) {
 	it := tr.item(unsent.piece.id)
 	it.played -= unsent.bytes
 	if it.ended.Equal(unsent.at) {
-		it.ended = unsent.last
+		it.ended = unsent.previousLast
 	}
 	if it.began.Equal(unsent.at) {
 		it.began = time.Time{}
@@ -101,11 +99,11 @@ func (tr *transcript) addText(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {
 		return
 	}
-	text = strings.ToValidUTF8(text[:min(len(text), maxTurn)], "")
+	text = strings.ToValidUTF8(text[:min(len(text), maxTurnBytes)], "")
 	tr.size += len(text)
 	// The turn that exceeds the limit is still stored. So the transcript is longer than
 	// agent.Transcript permits, and agent.Transcript marks it as truncated.
-	tr.full = tr.size > maxWords || len(tr.entries) == maxTurns
+	tr.full = tr.size > maxTextBytes || len(tr.entries) == maxTurns
 	tr.entries = append(tr.entries, words{agent.Turn{Role: role, Text: text, At: now}, item})
 }
 

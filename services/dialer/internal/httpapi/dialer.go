@@ -37,8 +37,7 @@ type processView struct {
 	SIP *replicas.SIP `json:"sip"`
 }
 
-// agentCircuitView is an address of AI agents whose circuit is open in one process, so that this
-// process sends no calls to the address.
+// agentCircuitView is the open circuit of one process for an address of AI agents.
 type agentCircuitView struct {
 	Replica     string             `json:"replica"`
 	Kind        string             `json:"kind"`

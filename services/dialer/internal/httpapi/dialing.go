@@ -22,8 +22,8 @@ import (
 // maxReason is the maximum length of the reason for a change, in characters.
 const maxReason = 500
 
-// viewDialing returns the response about the state of dialing. After the time `until` of a pause,
-// the state is active, and the other fields still describe the pause.
+// viewDialing returns the response about the state of dialing. After the end of a pause, the
+// response still contains the fields of the pause.
 func viewDialing(s dialqueue.DialingState) openapi.Dialing {
 	view := openapi.Dialing{State: openapi.DialingStateActive}
 	if s.Paused {

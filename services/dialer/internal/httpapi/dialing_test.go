@@ -138,8 +138,6 @@ func TestDialing_UnknownScopeIsAnsweredWith404(t *testing.T) {
 	}
 }
 
-// An API key belongs to one workspace. So a client with this key can change only the state of this
-// workspace.
 func TestDialing_StateNamesTheAPIKeyThatChangedIt(t *testing.T) {
 	t.Parallel()
 	o, key := open(t), uuid.Must(uuid.NewV7())

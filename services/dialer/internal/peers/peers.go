@@ -63,12 +63,11 @@ type Answer struct {
 // start of the check, by this process's monotonic clock.
 func (a Answer) IsValid() bool { return time.Since(a.checkedAt) < validity }
 
-// Since returns a copy of the result that is valid for 2 s from the start of the check or from the
-// time at, whichever is earlier. at is the time at which the dialer read the other conditions of
-// the dial. These conditions must not be older than 2 s either.
-func (a Answer) Since(at time.Time) Answer {
-	if at.Before(a.checkedAt) {
-		a.checkedAt = at
+// Since returns a copy of the result that is valid for 2 s after the start of the check or after
+// readAt, whichever is earlier. At readAt, the dialer read the other conditions of the dial.
+func (a Answer) Since(readAt time.Time) Answer {
+	if readAt.Before(a.checkedAt) {
+		a.checkedAt = readAt
 	}
 	return a
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestSince_AnswerIsValidFor2SecondsFromTheEarlierTime(t *testing.T) {
+func TestSince_AnswerExpires2SecondsAfterAnEarlierRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		read := time.Now()

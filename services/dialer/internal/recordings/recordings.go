@@ -28,9 +28,8 @@ const (
 	// flushInterval is the time between two writes of buffered audio. If the process dies, a recording
 	// loses at most this much audio.
 	flushInterval = 500 * time.Millisecond
-	// roundInterval is the time between two rounds. A round carries out the uploads and deletions that
-	// are due. tidyInterval is the time between two searches for recordings that are too old, that
-	// cannot be reached, or whose files have no row.
+	// roundInterval is the time between two searches for due uploads and deletions. tidyInterval is
+	// the time between two calls of Tidy.
 	roundInterval, tidyInterval = time.Second, time.Minute
 	// maxObjects is the maximum number of uploads, and of deletions, in one round. storageTimeout
 	// limits one upload or deletion.

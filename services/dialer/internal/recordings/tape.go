@@ -87,7 +87,7 @@ func (t *Tape) end(discard bool) {
 		return
 	}
 	if !discard {
-		_ = t.writeBuffer() // after an error, the file contains the audio before this write
+		_ = t.writeBuffer() // if this write fails, the file keeps the earlier audio
 	}
 	t.fileMu.Lock()
 	if discard {

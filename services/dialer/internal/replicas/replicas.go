@@ -158,8 +158,7 @@ type ReportedTrunk struct {
 	Trunk      Trunk
 }
 
-// OfTrunk returns the reports about a trunk, but only reports with the given version of the trunk's
-// settings.
+// OfTrunk returns the reports about one version of a trunk's settings.
 func OfTrunk(reports []StoredReport, trunkID uuid.UUID, version int64) []ReportedTrunk {
 	var found []ReportedTrunk
 	for _, one := range reports {

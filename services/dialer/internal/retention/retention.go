@@ -10,15 +10,14 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// RowPeriod is how long a row is kept after the end of its call or request. It is the shortest
-// retention that a workspace can set for calls. It is longer than the time for which Kafka keeps a
-// record of a request: 7 days, and 30 more days in a dead-letter topic.
+// RowPeriod is how long a row is kept after the end of its call or request. No workspace can set a
+// shorter retention for calls. Kafka keeps a record of a request for a shorter time, at most 37
+// days.
 const RowPeriod = 60 * 24 * time.Hour
 
 const (
-	// transcriptPeriod is how long a transcript is kept after the end of its call. After this time,
-	// the service `calls` has stored the transcript. transcriptPeriod is shorter than any retention
-	// that a workspace can set.
+	// transcriptPeriod is how long a transcript is kept after the end of its call. By then, the
+	// service `calls` has stored the transcript.
 	transcriptPeriod = 24 * time.Hour
 	interval         = 10 * time.Minute
 	// passInterval is the pause between two passes over all old rows. A pass is expensive, because it

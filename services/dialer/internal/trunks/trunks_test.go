@@ -203,8 +203,8 @@ func TestAdmits_AcceptsOnlyAddressesOfTheTrunk(t *testing.T) {
 	}
 }
 
-// If Change accepts a body, the trunk must have an address, and Read must return the number that
-// Write converted.
+// After each body that Change accepts, the trunk must have an address, and Read must be the
+// inverse of Write.
 func FuzzChange(f *testing.F) {
 	good := `{"name":"a","host":"192.0.2.1","port":5070,"transport":"tls","outbound_proxy":"p:5061","username":"u","password":"p","register":true,"caller_ids":["+14155550100"],
 		"number_format":"prefix","number_prefix":"00","codecs":["pcma"],"srtp":"optional","session_seconds":90,"channels":3,"inbound_sources":["192.0.2.0/24"]}`
