@@ -1,5 +1,5 @@
-// Package audit defines the audit log. The audit log contains changes, and reads of transcripts and
-// recordings. The package removes secrets and personal data of contacts from the entries.
+// Package audit defines the audit log. An entry describes a change, or a read of a transcript or a
+// recording. Secrets and personal data of contacts are removed.
 package audit
 
 import (
@@ -92,10 +92,9 @@ const MaxState = 256 << 10
 
 const redacted = "[redacted]"
 
-// State returns a JSON body for the audit log. It replaces the values of secret members and of
-// personal data, so that an erasure does not have to change the audit log. It returns nil if the
-// body is not JSON or is too large. A list becomes an object with the member "data". objectType is
-// the type of the object that the body describes.
+// State returns a JSON body for the audit log, without the values of secrets and personal data. A
+// list becomes an object with the member "data". State returns nil if the body is not JSON or is
+// too large.
 func State(objectType string, body []byte) json.RawMessage {
 	if len(bytes.TrimSpace(body)) == 0 || len(body) > MaxState {
 		return nil

@@ -133,8 +133,7 @@ func (d *Authenticator) allowKey(ctx context.Context, hash secrets.Hash, keyID u
 	return holder, status, nil
 }
 
-// rejectKey returns the 401 error for an unknown key. If err is not nil, because the request could
-// not be counted or is above the limit, rejectKey returns err instead.
+// rejectKey returns err. If err is nil, rejectKey returns the 401 error for an unknown key.
 func (d *Authenticator) rejectKey(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
 	if err == nil {
 		err = unknownKey()

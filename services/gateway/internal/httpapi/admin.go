@@ -181,8 +181,8 @@ func (act actor) ownerCaller(w workspaces.Workspace) serviceauth.Caller {
 		Webhooks: w.Webhooks(), Operator: act.operator, PersonName: act.personName()}
 }
 
-// auditIntent returns the intent for a request. The intent records that a change is about to be
-// made. workspaceID is nil if the request belongs to no workspace.
+// auditIntent returns the audit intent of a request. The intent records that a change is about to
+// be made. workspaceID is nil if the request belongs to no workspace.
 func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -190,9 +190,9 @@ func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid
 	}
 	object, _ := audit.ObjectOf(r.Method, template, r.URL)
 	reason := act.reason
-	// a person can give a reason for every change, and other clients only for certain actions
-	takes := audit.TakesReason(object.Action) || act.Type == audit.User && r.Method != http.MethodGet
-	if reason == "" && r.Header.Get(reasonHeader) != "" && takes {
+	// other clients can give a reason only for certain actions
+	reasonAllowed := audit.TakesReason(object.Action) || act.Type == audit.User && r.Method != http.MethodGet
+	if reason == "" && r.Header.Get(reasonHeader) != "" && reasonAllowed {
 		if err := checkReason(r); err != nil {
 			return audit.Intent{}, err
 		}

@@ -125,7 +125,7 @@ func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
 
 func (a *Admin) readAudit(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "entry_id", "audit entry")
-	// The error of PathID names a workspace, but an audit entry can belong to no workspace.
+	// The error of PathID mentions a workspace. But an audit entry can belong to no workspace.
 	if err != nil {
 		return missing("audit entry")
 	}

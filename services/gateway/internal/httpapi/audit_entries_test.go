@@ -280,8 +280,7 @@ func TestAudit_OperatorsReasonIsListed(t *testing.T) {
 	}
 }
 
-// With a new subscription or API key, an operator can read transcripts outside of the console. So
-// the audit log must also contain the reasons for such changes.
+// With a new subscription or API key, an operator can read transcripts outside of the console.
 func TestAudit_OperatorsReasonOfAChangeIsListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -422,9 +421,8 @@ func TestAudit_ChangesOfMembersAreListed(t *testing.T) {
 	}
 }
 
-// These routes write no audit entry. POST /v1/decisions/preview changes nothing. POST
-// /console/v1/passkeys/start only starts the registration of a passkey, and the gateway records
-// finished registrations.
+// These routes have no audit entry, because a preview changes nothing, and a started registration
+// has not created a passkey yet.
 var unauditedRoutes = []string{"POST /v1/decisions/preview", "POST /console/v1/passkeys/start"}
 
 func TestAudit_EveryChangeHasAnAction(t *testing.T) {

@@ -32,9 +32,9 @@ type auditor struct {
 	peers *proxy.Upstreams
 }
 
-// begin prepares the audit entry of a request of the public API. For a change, it stores an intent
-// before the gateway sends the request. The returned function writes the entry before the client
-// receives the response. The returned function is nil if the request needs no entry.
+// begin prepares the audit entry of a request. For a change, begin stores an intent. The returned
+// function writes the entry before the client receives the response. It is nil if the request
+// needs no entry.
 func (a auditor) begin(
 	w http.ResponseWriter, r *http.Request, match proxy.Match, caller serviceauth.Caller,
 ) (proxy.Observe, error) {
@@ -75,9 +75,7 @@ func (a auditor) begin(
 }
 
 // isCallOfKey reports whether an API key creates a call request. No intent is stored for such a
-// request, because the additional commit would slow down each call. The entry is written after the
-// response of the service. If the gateway is killed before it writes the entry, the entry is
-// missing.
+// request, because the additional commit would slow down each call.
 func isCallOfKey(r *http.Request, match proxy.Match) bool {
 	return r.Method == http.MethodPost && match.Template == "/v1/calls" && actorOf(r).Type == audit.APIKey
 }
@@ -173,8 +171,7 @@ func (a auditor) recordCall(ctx context.Context, intent audit.Intent, response *
 	}
 }
 
-// isRefusal reports whether an error means that the service that owns the route has changed
-// nothing.
+// isRefusal reports whether an error means that the called service has changed nothing.
 func isRefusal(err error) bool {
 	var refused *apierr.Error
 	return errors.Is(err, proxy.ErrUnreached) ||

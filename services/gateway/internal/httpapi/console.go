@@ -260,8 +260,7 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request) error {
 	return c.dispatch(w, r, match, person)
 }
 
-// dispatch serves an authorized request. Its path was built from the segments that the role table
-// checked, so every router finds the route that the role table permitted.
+// dispatch serves a request that the role table has permitted.
 func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Match, person visitor) error {
 	requestID := actorOf(r).requestID
 	if match, ok := c.public.table.Find(r.URL); ok {
@@ -288,7 +287,7 @@ func (c *Console) dispatch(w http.ResponseWriter, r *http.Request, rule proxy.Ma
 	if strings.HasPrefix(rule.Template, consolePath) {
 		described = c.public.docs.consoleAPI
 	}
-	// checkStrictPath must run before serveAudited begins the audit entry of a change
+	// checkStrictPath runs first, so that a refused request has no audit entry
 	w, err := described.checkStrictPath(w, r)
 	if err != nil {
 		return err
@@ -338,7 +337,7 @@ func (c *Console) authorize(r *http.Request, session auth.Session, u rule, match
 	person := visitor{session: session}
 	switch u.scope {
 	case ofPerson:
-		// a route with the scope ofPerson is for every person with a session
+		// every person with a session may use this route
 	case ofSystem:
 		if !session.Operator {
 			return person, forbidden("Only operators may use this route.")

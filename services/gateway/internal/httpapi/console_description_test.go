@@ -68,7 +68,7 @@ func TestConsoleDescription_HasEveryRoute(t *testing.T) {
 	testkit.Same(t, open, openDescribed)
 }
 
-// Each route of the document must exist. Its handler may return an error, but not the error for an
+// Each route of the document must exist. So its response must differ from the response of an
 // unknown route.
 func TestConsoleDescription_EveryRouteIsServed(t *testing.T) {
 	t.Parallel()

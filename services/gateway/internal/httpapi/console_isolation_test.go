@@ -51,8 +51,8 @@ func (r *rig) foreignWorkspace() (w foreignWorkspace) {
 	return w
 }
 
-// objects returns reads, then changes, then deletions. The owner of the objects sends the requests
-// in this order, so that each object still exists when a request needs it.
+// objects returns requests in an order in which the owner of the objects can send them: deletions
+// are last.
 func (w foreignWorkspace) objects() []foreignObject {
 	const base = "/console/v1"
 	member, unknown := w.memberID.String(), uuid.NewString()
@@ -69,7 +69,6 @@ func (w foreignWorkspace) objects() []foreignObject {
 	}
 }
 
-// send sends the request with the token of an owner and the owner's workspace.
 func (o foreignObject) send(r *rig, workspace, token, id string) answered {
 	r.t.Helper()
 	method, _, _ := strings.Cut(o.operation, " ")
@@ -134,7 +133,7 @@ func TestConsole_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	}
 }
 
-// The test compares the operations of the objects with the API description.
+// Each operation with an id in the API description must be in foreignWorkspace.objects.
 func TestConsole_EveryRouteWithAnIDHasAnIsolationTest(t *testing.T) {
 	t.Parallel()
 	var described struct {

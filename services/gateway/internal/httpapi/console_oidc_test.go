@@ -339,7 +339,7 @@ func TestConsole_OIDCSignInIsRecentOnlyIfTheProviderAskedForCredentials(t *testi
 	wantAnswer(t, "asked again", r.finishOIDC(attempt, state, code), http.StatusCreated, "")
 }
 
-func TestConsole_OIDCSignInIsRecentIfTheProviderSendsNoAuthTime(t *testing.T) {
+func TestConsole_OIDCSignInWithoutAuthTimeIsRecent(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newProvider(t)
 	r.newConsoleWithProvider(p, people.GroupRole{Group: "ops", Role: people.Operator})

@@ -319,11 +319,11 @@ func TestConsole_OperatorsListAndWithdrawInvitations(t *testing.T) {
 	wantAnswer(t, "withdraw as the invitation of a workspace", r.visitIn(workspace, "DELETE",
 		"/console/v1/invitations/"+invited.member("id"), operator, ""), http.StatusNotFound, "not_found")
 	for _, made := range []answered{invited, recovery} {
-		before := len(r.since(0))
+		before := len(r.entriesAfter(0))
 		wantAnswer(t, "withdraw", r.visit("DELETE", path+"/"+made.member("id"), operator, ""), http.StatusNoContent, "")
 		wantAnswer(t, "read", r.visit("POST", "/console/v1/sign-in/invitation", "",
 			`{"invitation":"`+made.member("token")+`"}`), http.StatusNotFound, "not_found")
-		entries := r.since(before)
+		entries := r.entriesAfter(before)
 		wantActions(t, "withdraw", entries, "operator_invitation.delete")
 		if got := entries[0].Before["id"]; got != made.member("id") {
 			t.Errorf("state before = %v, want the invitation %s", entries[0].Before, made.member("id"))

@@ -129,8 +129,8 @@ func personRules() []rule {
 	}
 }
 
-// customerRules returns the routes of the public API. A full call contains the transcript and a
-// link to the recording. The operator API returns calls without the transcript and the link.
+// customerRules returns the routes of the public API. Only listeners may read a single call,
+// because it contains the transcript and a link to the recording.
 func customerRules() []rule {
 	return []rule{
 		{methods: on("GET"), template: "/v1/calls", roles: members()},

@@ -19,8 +19,8 @@ type recorded struct {
 	Before, After         map[string]any
 }
 
-// since returns the audit entries after the first n entries, oldest first.
-func (r *rig) since(n int) []recorded {
+// entriesAfter returns the audit entries after the first n entries, oldest first.
+func (r *rig) entriesAfter(n int) []recorded {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT action, actor_id AS actor, object_id AS object,
 		workspace_id AS workspace, before, after FROM audit_entries ORDER BY uuid_send(id) OFFSET $1`, n)
@@ -61,12 +61,12 @@ func (r *rig) personOf(token string) string {
 	return me.Person.ID
 }
 
-func TestAudit_SignInCodeAndSignInAreListed(t *testing.T) {
+func TestAudit_RecordsSignInCodesAndSignIns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
 	personID := r.personOf(r.operatorSession())
-	entries := r.since(0)
+	entries := r.entriesAfter(0)
 	wantActions(t, "code and sign-in", entries, "sign_in_code.create", "session.create")
 	if e := entries[0]; e.Actor != "gateway sign-in-code" || e.Object != personID {
 		t.Errorf("entry of the command = %+v, want the person %s", e, personID)
@@ -76,17 +76,17 @@ func TestAudit_SignInCodeAndSignInAreListed(t *testing.T) {
 	}
 	wantAnswer(t, "wrong code", r.visit("POST", "/console/v1/sign-in/code", "", `{"code":"AAAA"}`),
 		http.StatusUnauthorized, "invalid_code")
-	wantActions(t, "a wrong code", r.since(len(entries)))
+	wantActions(t, "a wrong code", r.entriesAfter(len(entries)))
 }
 
-func TestAudit_InvitationByACommandIsListed(t *testing.T) {
+func TestAudit_RecordsAnInvitationFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	token := people.NewInvitationToken()
 	if err := r.store.InviteByCommand(t.Context(), "gateway invite-operator", people.HashSecret(token)); err != nil {
 		t.Fatal(err)
 	}
-	entries := r.since(0)
+	entries := r.entriesAfter(0)
 	wantActions(t, "invitation", entries, "operator_invitation.create")
 	invitation, err := r.store.OpenInvitation(t.Context(), people.HashSecret(token))
 	if err != nil {
@@ -103,9 +103,9 @@ func TestAudit_AcceptedInvitationsAndRecoveriesAreListed(t *testing.T) {
 	r.newConsoleWithPasskeys()
 	workspace, operator := r.workspace(""), r.operatorSession()
 	invited := r.visitIn(workspace, "POST", "/console/v1/invitations", operator, `{"role":"developer"}`)
-	before := len(r.since(0))
+	before := len(r.entriesAfter(0))
 	personID := r.personOf(r.newDevice().signUp(invited.member("token"), "Grace").member("token"))
-	entries := r.since(before)
+	entries := r.entriesAfter(before)
 	wantActions(t, "sign-up", entries, "invitation.accept", "session.create")
 	e := entries[0]
 	if e.Actor != personID || e.Object != invited.member("id") || e.Workspace == nil || e.Workspace.String() != workspace {
@@ -128,16 +128,16 @@ func TestAudit_AcceptedInvitationsAndRecoveriesAreListed(t *testing.T) {
 	}
 
 	recovery := r.visit("POST", "/console/v1/people/"+personID+"/recovery", operator, "")
-	before = len(r.since(0))
+	before = len(r.entriesAfter(0))
 	wantAnswer(t, "recovery", r.newDevice().signUp(recovery.member("token"), ""), http.StatusCreated, "")
-	entries = r.since(before)
+	entries = r.entriesAfter(before)
 	wantActions(t, "recovery", entries, "recovery.accept", "session.create")
 	if e := entries[0]; e.Actor != personID || e.After["person_id"] != personID {
 		t.Errorf("entry = %+v, want the person %s", e, personID)
 	}
 }
 
-func TestAudit_RolesFromProviderGroupsAreListed(t *testing.T) {
+func TestAudit_RecordsRolesFromProviderGroups(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newProvider(t)
 	workspace := r.workspace("")
@@ -147,12 +147,12 @@ func TestAudit_RolesFromProviderGroupsAreListed(t *testing.T) {
 		people.GroupRole{Group: "law", Role: people.Compliance, WorkspaceID: &id})
 	var personID string
 	signIn := func(what string, groups []string, want ...string) []recorded {
-		before := len(r.since(0))
+		before := len(r.entriesAfter(0))
 		made := r.signInAt(p, map[string]any{"sub": "u1", "name": "Grace", "groups": groups}, "")
 		if made.status == http.StatusCreated {
 			personID = r.personOf(made.member("token"))
 		}
-		entries := r.since(before)
+		entries := r.entriesAfter(before)
 		wantActions(t, what, entries, want...)
 		return entries
 	}

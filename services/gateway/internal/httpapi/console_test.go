@@ -194,8 +194,8 @@ func ownerRoutes(t *testing.T) (routes [][2]string) {
 	return routes
 }
 
-// genericRoute matches the templates with which the gateway forwards requests to other services.
-// ownerRoutes returns the exact routes of these services.
+// genericRoute matches the routes that the gateway forwards by pattern. ownerRoutes returns these
+// routes in full.
 var genericRoute = regexp.MustCompile(`\{collection\}|/admin/v1/(dialer|dialing|trunks)`)
 
 func TestConsole_RoleTableHasEveryRoute(t *testing.T) {
