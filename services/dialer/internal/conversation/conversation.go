@@ -95,11 +95,12 @@ type Result struct {
 	// FirstAudio is the time from the start of the conversation to the agent's first frame. It is zero
 	// if the agent sent no audio.
 	FirstAudio time.Duration
-	// Unheard is the number of the person's frames that the agent did not receive. Trimmed is the
-	// number of the agent's silent frames that were dropped. Unsaid is the length of the agent's
-	// audio that did not fit into the queue.
-	Unheard, Trimmed int64
-	Unsaid           time.Duration
+	// Unheard is the number of the person's frames that the agent did not receive.
+	Unheard int64
+	// Trimmed is the number of the agent's silent frames that were dropped.
+	Trimmed int64
+	// Unsaid is the length of the agent's audio that did not fit into the queue.
+	Unsaid time.Duration
 }
 
 // Conversation is one conversation. The media stream calls NextFrame, FrameUnsent, HearFrame and

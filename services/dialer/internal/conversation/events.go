@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// While a call is being closed, it ends when the audio queue has been empty for closeDelay. While
-	// the conversation waits for a requested sentence, sentenceDelay applies instead.
-	closeDelay, sentenceDelay = 1500 * time.Millisecond, 5 * time.Second
+	// closeDelay is how long the audio queue must be empty before a closing call ends.
+	closeDelay = 1500 * time.Millisecond
+	// sentenceDelay replaces closeDelay while the conversation waits for a requested sentence.
+	sentenceDelay = 5 * time.Second
 	// closeTimeout is the longest time between the decision to end a call and its end. After that, the
 	// call ends even if audio is still queued.
 	closeTimeout = time.Minute

@@ -29,9 +29,11 @@ type Recorder interface {
 }
 
 const (
-	// maxSkew is the maximum number of the person's frames that wait for the recorder. Above this
-	// limit, only the newest skewTarget frames are kept, so that both sides stay synchronous.
-	maxSkew, skewTarget = 10, 3
+	// maxSkew is the maximum number of the person's frames that wait for the recorder.
+	maxSkew = 10
+	// skewTarget is how many of these frames are kept if maxSkew is exceeded. The older frames are
+	// dropped, so that both sides of the recording stay synchronous.
+	skewTarget = 3
 )
 
 // frameRing is a ring buffer of the person's frames that wait for the recorder.

@@ -75,13 +75,15 @@ type playout struct {
 	stopped     bool
 	waitedTicks int // number of ticks for which the incomplete frame has waited so far
 	now         time.Time
-	// frameShares contains the shares of the last frame. unsentShares contains shares of unsent
-	// frames, which must still be subtracted from the transcript.
-	frameShares, unsentShares []share
-	ratchet                   ratchet
-	// dropped is the number of bytes that did not fit into the queue. trimmed is the number of silent
-	// frames that were dropped to shorten the queue (see ratchet).
-	dropped, trimmed int64
+	// frameShares contains the shares of the last frame.
+	frameShares []share
+	// unsentShares contains shares of unsent frames. They must be subtracted from the transcript.
+	unsentShares []share
+	ratchet      ratchet
+	// dropped is the number of bytes that did not fit into the queue.
+	dropped int64
+	// trimmed is the number of silent frames that were dropped to shorten the queue (see ratchet).
+	trimmed int64
 }
 
 func (q *playout) addAudio(id string, audio []byte, keep bool) {

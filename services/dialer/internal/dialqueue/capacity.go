@@ -47,11 +47,12 @@ type WorkspaceDemand struct {
 
 // Allocation is the result of Allocate: how many requests each workspace may start.
 type Allocation struct {
-	// Shares is the number of requests that each workspace may start. NoCapacity is true if due
-	// requests of the workspace must wait although a worker is free. OwnLimit is true if they wait
-	// because of the workspace's own limit.
-	Shares               []int
-	NoCapacity, OwnLimit []bool
+	// Shares is the number of requests that each workspace may start.
+	Shares []int
+	// NoCapacity is true for a workspace with due requests that must wait although a worker is free.
+	NoCapacity []bool
+	// OwnLimit is true if these requests wait because of the workspace's own limit.
+	OwnLimit []bool
 	// Last is the highest index of a workspace that may start a request, or -1.
 	Last int
 	// Wait is the time until a token permits another dial. Wait is zero if no request waits for a

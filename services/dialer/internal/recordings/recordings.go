@@ -28,9 +28,10 @@ const (
 	// flushInterval is the time between two writes of buffered audio. If the process dies, a recording
 	// loses at most this much audio.
 	flushInterval = 500 * time.Millisecond
-	// roundInterval is the time between two searches for due uploads and deletions. tidyInterval is
-	// the time between two calls of Tidy.
-	roundInterval, tidyInterval = time.Second, time.Minute
+	// roundInterval is the time between two searches for due uploads and deletions.
+	roundInterval = time.Second
+	// tidyInterval is the time between two calls of Tidy.
+	tidyInterval = time.Minute
 	// maxObjects is the maximum number of uploads, and of deletions, in one round. storageTimeout
 	// limits one upload or deletion.
 	maxObjects, storageTimeout = 8, 2 * time.Minute

@@ -24,9 +24,12 @@ type Invite struct {
 	// Body is the SDP offer. An empty ContentType means application/sdp.
 	Body        []byte
 	ContentType string
-	// FirstResponse limits the time until the trunk's first response (default 5 s). FirstRing limits
-	// the time until the phone rings (default 20 s). Ring limits the ringing (default 60 s).
-	FirstResponse, FirstRing, Ring time.Duration
+	// FirstResponse limits the time until the trunk's first response (default 5 s).
+	FirstResponse time.Duration
+	// FirstRing limits the time until the phone rings (default 20 s).
+	FirstRing time.Duration
+	// Ring limits how long the phone rings (default 60 s).
+	Ring time.Duration
 	// NotRinging is the hangup cause if the trunk has responded, but the phone does not ring within
 	// FirstRing. The default is recovery_on_timer_expire. If the trunk has not responded, the cause is
 	// always recovery_on_timer_expire.

@@ -85,9 +85,9 @@ SELECT EXISTS (SELECT FROM calls WHERE call_id = @call_id AND workspace_id = @wo
 // ReportInbound publishes the end of an inbound call again, because billing-wallet has received no
 // end. It publishes nothing for a live call.
 //
-// For an unknown call, ReportInbound publishes CallUnknown. But during a reconciliation and for
-// refreshPeriod after it, a process can still store the call again, and ReportInbound publishes
-// nothing. reported is true if an event was published.
+// For an unknown call, ReportInbound publishes CallUnknown, but only if refreshPeriod has passed
+// since the reconciliation. Until then, a process can still store the call again. reported is true
+// if an event was published.
 func (s *Store) ReportInbound(
 	ctx context.Context, tx pgx.Tx, workspaceID, callID uuid.UUID,
 ) (reported bool, err error) {

@@ -35,10 +35,11 @@ type Network struct {
 	TalkingPhone, BusyPhone, RingingPhone, SlowPhone, StayingPhone string
 	// The far end refuses a call to RefusedNumber before the phone rings.
 	RefusedNumber string
-	// SilentPhone rings, but Originate receives no response. UndialedPhone does not ring, and
-	// Originate receives no response. UndialedPhone is empty if the carrier stores a call before the
-	// dial.
-	SilentPhone, UndialedPhone string
+	// SilentPhone rings, but Originate receives no response.
+	SilentPhone string
+	// UndialedPhone does not ring, and Originate receives no response. UndialedPhone is empty if the
+	// carrier stores a call before the dial.
+	UndialedPhone string
 	// NewCarrier returns another carrier with the same far end, as in a second dialer process.
 	NewCarrier func() carrier.EventStream
 	// Dials returns how often a phone of the far end rang or was busy for a call, as recorded by the

@@ -58,9 +58,10 @@ type Config struct {
 	// Ports contains the listening ports of another Transport. If Ports is set, this Transport does
 	// not listen and only opens connections.
 	Ports map[string]int
-	// Request is called for each request in a new goroutine. Response is called for the responses in
-	// the order of their arrival. It must not block and must not change the response.
-	Request  func(*sip.Request, *sip.ServerTx)
+	// Request is called for each request in a new goroutine.
+	Request func(*sip.Request, *sip.ServerTx)
+	// Response is called for the responses in the order of their arrival. It must not block and must
+	// not change the response.
 	Response func(*sip.Response)
 	// Trace records messages while Tracing returns true. If both are nil, no messages are recorded.
 	// Trace must not use the message's data after it has returned.
