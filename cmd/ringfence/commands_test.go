@@ -70,7 +70,7 @@ case $* in *--json) printf '[{"error":"%[1]s"}]' ;; *) printf '%%s' "$* %[1]s" ;
 func operators(t *testing.T) (lines [][]string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rates.json")
-	if err := os.WriteFile(file, []byte(`[{"prefix":"+1"}]`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`[{"prefix":"+1","per_minute":"0.05"}]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var cli commands
@@ -321,8 +321,8 @@ func TestCommands_DestructiveCommandsNeedAConfirmation(t *testing.T) {
 			t.Errorf("%s: requests = %q, want none", name, o.asked)
 		}
 	}
-	want := []string{"agents remove", "agents unkey", "contacts erase", "keys revoke", "numbers remove", "trunks remove",
-		"wallet set-rates", "webhooks remove", "workspaces suspend"}
+	want := []string{"agents remove", "agents unkey", "contacts erase", "keys revoke", "members remove", "numbers remove",
+		"people demote", "people recover", "trunks remove", "wallet set-rates", "webhooks remove", "workspaces suspend"}
 	if slices.Sort(careful); !slices.Equal(careful, want) {
 		t.Errorf("careful are %q, want %q", careful, want)
 	}

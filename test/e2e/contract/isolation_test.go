@@ -120,6 +120,8 @@ type otherWorkspace struct {
 	spare, spareDelivery string
 	// attempt is the newer of two attempts of the call.
 	attempt string
+	// member is a person with a role in the workspace, and invitation is an open invitation to it.
+	member, invitation string
 }
 
 const (
@@ -163,6 +165,13 @@ func newOtherWorkspace(t *testing.T) *otherWorkspace {
 			t.Fatal(err)
 		}
 	}
+	s.member = unknownID()
+	const insertMember = `WITH person AS (INSERT INTO gateway.people (id, name) VALUES ($1, $3) RETURNING id)
+		INSERT INTO gateway.memberships (person_id, workspace_id, role) SELECT id, $2, 'viewer' FROM person`
+	if _, err := database(t).Exec(t.Context(), insertMember, s.member, s.id, otherName); err != nil {
+		t.Fatal(err)
+	}
+	s.invitation = s.operator.want(t, 201, "POST", s.admin+"/invitations", set{"role": "owner"}).text("id")
 	for _, to := range []string{s.optedOut, s.optedOutToo} {
 		s.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to})
 	}
@@ -208,7 +217,7 @@ func (s *otherWorkspace) everything(t *testing.T) map[string]string {
 		seen[path] = s.read.want(t, 200, "GET", path, nil).body
 	}
 	for _, path := range []string{
-		"", "/api-keys", "/agents", "/numbers", "/usage?month=" + thisMonth(), "/wallet", "/wallet/transactions", "/rates",
+		"", "/api-keys", "/members", "/invitations", "/agents", "/numbers", "/usage?month=" + thisMonth(), "/wallet", "/wallet/transactions", "/rates",
 		"/consent-records?limit=100", "/decisions?limit=100", "/opt-out-imports",
 		"/webhook-subscriptions/" + s.subscription, "/webhook-subscriptions/" + s.subscription + "/deliveries/" + s.delivery,
 		"/webhook-subscriptions/" + s.spare, "/webhook-subscriptions/" + s.spare + "/deliveries/" + s.spareDelivery,

@@ -45,6 +45,19 @@ func (d *Client) List(ctx context.Context, collection string, filter url.Values,
 	return l.closeArray()
 }
 
+// listUnpaged prints the objects of a list that the API returns without pages.
+func (d *Client) listUnpaged(ctx context.Context, path string, columns ...string) error {
+	answer, err := d.Ask(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	var all page
+	if err := json.Unmarshal(answer, &all); err != nil {
+		return fmt.Errorf("the response to %s is not a list: %w", path, err)
+	}
+	return d.Table(all.Data, columns)
+}
+
 // Members returns all objects of a collection.
 func (d *Client) Members(ctx context.Context, collection string, filter url.Values) ([]json.RawMessage, error) {
 	return d.members(ctx, collection, filter, Listed{All: true})

@@ -9,21 +9,24 @@ import (
 // Commands contains the commands, grouped by subject, in the order in which an operator needs them
 // for a new customer.
 type Commands struct {
-	Workspaces workspaces `cmd:"" group:"operator" help:"Workspaces: plan, status, features, limits, calling policy, retention."`
-	Keys       keys       `cmd:"" group:"operator" help:"API keys of the workspace."`
-	Agents     agents     `cmd:"" group:"operator" help:"AI agents of the workspace, and their keys at the model's provider."`
-	Numbers    numbers    `cmd:"" group:"operator" help:"Telephone numbers of the workspace and the agents that answer them."`
-	Trunks     trunks     `cmd:"" group:"operator" help:"SIP trunks for outbound and inbound calls."`
-	Wallet     wallet     `cmd:"" group:"operator" help:"Credit of the workspace: balance, top-ups, adjustments, rates."`
-	Usage      usage      `cmd:"" group:"operator" help:"Calls, talk time and credits of a month as CSV."`
-	Contacts   contacts   `cmd:"" group:"operator" help:"Contacts of the workspace: consent, previews, records, decisions, erasure."`
-	OptOuts    optOuts    `cmd:"" group:"operator" help:"Numbers that must not be called, added one by one or from a file."`
-	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and the reason if a call was not placed."`
-	Dialing    dialing    `cmd:"" group:"operator" help:"Pause and resume dialing: of everything, a workspace, an agent or a trunk."`
-	Webhooks   webhooks   `cmd:"" group:"operator" help:"Webhook subscriptions of the workspace, their deliveries, and replay."`
-	Audit      audit      `cmd:"" group:"operator" help:"Log of the changes that operators made."`
-	Status     status     `cmd:"" group:"operator" help:"State of services, trunks, models and queue; workspaces with an empty wallet or a failing webhook endpoint. The exit status is 1 if a service, a trunk or a model is down."`
-	Services   services   `cmd:"" group:"operator" help:"Commands of the services' binaries: parked records, reconciliation of wallets, consent log, encrypted secrets."`
+	Workspaces  workspaces          `cmd:"" group:"operator" help:"Workspaces: plan, status, features, limits, calling policy, retention."`
+	Keys        keys                `cmd:"" group:"operator" help:"API keys of the workspace."`
+	Agents      agents              `cmd:"" group:"operator" help:"AI agents of the workspace, and their keys at the model's provider."`
+	Numbers     numbers             `cmd:"" group:"operator" help:"Telephone numbers of the workspace and the agents that answer them."`
+	Trunks      trunks              `cmd:"" group:"operator" help:"SIP trunks for outbound and inbound calls."`
+	Wallet      wallet              `cmd:"" group:"operator" help:"Credit of the workspace: balance, top-ups, adjustments, rates."`
+	Usage       usage               `cmd:"" group:"operator" help:"Calls, talk time and credits of a month as CSV."`
+	Contacts    contacts            `cmd:"" group:"operator" help:"Contacts of the workspace: consent, previews, records, decisions, erasure."`
+	OptOuts     optOuts             `cmd:"" group:"operator" help:"Numbers that must not be called, added one by one or from a file."`
+	Calls       calls               `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and the reason if a call was not placed."`
+	Dialing     dialing             `cmd:"" group:"operator" help:"Pause and resume dialing: of everything, a workspace, an agent or a trunk."`
+	Webhooks    webhooks            `cmd:"" group:"operator" help:"Webhook subscriptions of the workspace, their deliveries, and replay."`
+	People      peopleCommands      `cmd:"" group:"operator" help:"People who use the console: roles, sessions, lost passkeys."`
+	Members     membersCommands     `cmd:"" group:"operator" help:"People with a role in the workspace."`
+	Invitations invitationsCommands `cmd:"" group:"operator" help:"Links with which people join the workspace or become operators."`
+	Audit       audit               `cmd:"" group:"operator" help:"Log of the changes that operators made."`
+	Status      status              `cmd:"" group:"operator" help:"State of services, trunks, models and queue; workspaces with an empty wallet or a failing webhook endpoint. The exit status is 1 if a service, a trunk or a model is down."`
+	Services    services            `cmd:"" group:"operator" help:"Commands of the services' binaries: parked records, reconciliation of wallets, consent log, encrypted secrets."`
 }
 
 // Named is the workspace id from the flag -w or from the environment. It is empty if neither
@@ -45,11 +48,16 @@ type reasoned struct {
 	Reason string `placeholder:"TEXT" help:"Why. The audit log contains the reason."`
 }
 
-// client returns a client that sends the reason with each request.
-func (r reasoned) client(o *WorkspaceClient) *WorkspaceClient {
-	with := *o.Client
+// with returns a client that sends the reason with each request.
+func (r reasoned) with(d *Client) *Client {
+	with := *d
 	with.reason = r.Reason
-	return &WorkspaceClient{Client: &with, workspace: o.workspace}
+	return &with
+}
+
+// client returns a client of the workspace that sends the reason with each request.
+func (r reasoned) client(o *WorkspaceClient) *WorkspaceClient {
+	return &WorkspaceClient{Client: r.with(o.Client), workspace: o.workspace}
 }
 
 // NewWorkspaceClient returns a client for the workspace. It returns an error if the id is empty.

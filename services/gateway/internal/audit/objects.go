@@ -84,6 +84,16 @@ var actions = map[string]string{
 	"POST " + subscriptionPath + "/deliveries/{delivery_id}/replay": "webhook_delivery.replay",
 	"POST " + subscriptionPath + "/deliveries/{delivery_id}/resend": "webhook_delivery.resend",
 
+	"POST " + workspacePath + "/invitations":                   "invitation.create",
+	"DELETE " + workspacePath + "/invitations/{invitation_id}": "invitation.delete",
+	"PATCH " + workspacePath + "/members/{person_id}":          "member.update",
+	"DELETE " + workspacePath + "/members/{person_id}":         "member.delete",
+	"POST /admin/v1/operator-invitations":                      "operator_invitation.create",
+	"DELETE /admin/v1/operator-invitations/{invitation_id}":    "operator_invitation.delete",
+	"POST /admin/v1/people/{person_id}/recovery":               "person.recover",
+	"DELETE /admin/v1/people/{person_id}/sessions":             "person.sign_out",
+	"DELETE /admin/v1/people/{person_id}/operator":             "operator.delete",
+
 	"POST /admin/v1/parked-records/{event_id}/replay": "parked_record.replay",
 
 	"PUT /admin/v1/dialing":                   "dialing.update",

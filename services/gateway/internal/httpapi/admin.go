@@ -33,16 +33,18 @@ type Admin struct {
 	ready  *Readiness
 	table  proxy.Table
 	audits auditor
+	people directory
 }
 
 // NewAdmin returns the handler of the operator API (docs/reference/api/operator-api.md). In this
 // package, the owner of a route is the service to which the gateway forwards the requests of the
-// route.
+// route. consoleURL is the public address of the console, for the links of invitations. It is nil if
+// the address is not configured.
 func NewAdmin(
 	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper secrets.Pepper, ready *Readiness,
-	docs *Docs, tel *telemetry.Telemetry,
+	consoleURL *url.URL, docs *Docs, tel *telemetry.Telemetry,
 ) http.Handler {
-	a := newAdmin(authenticator, st, peers, pepper, ready)
+	a := newAdmin(authenticator, st, peers, pepper, ready, consoleURL)
 	router := httpserver.NewEdgeRouter(tel)
 	router.Use(serveOperatorDocs(docs))
 	// requireOperator must run before the router, so that an unknown path without a token returns 401
@@ -53,10 +55,11 @@ func NewAdmin(
 
 func newAdmin(
 	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper secrets.Pepper, ready *Readiness,
+	consoleURL *url.URL,
 ) *Admin {
 	return &Admin{
 		auth: authenticator, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin(),
-		audits: auditor{store: st, peers: peers},
+		audits: auditor{store: st, peers: peers}, people: directory{store: st, url: consoleURL},
 	}
 }
 
@@ -75,6 +78,7 @@ func (a *Admin) addRoutes(router chi.Router) {
 		admin.Delete("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.revokeKey))
 		admin.Get("/workspaces/{id}/call-requests/{request_id}/timeline", httpserver.Handle(a.readTimeline))
 		admin.Get("/workspaces/{id}/audit", httpserver.Handle(a.listWorkspaceAudit))
+		a.addPeopleRoutes(admin)
 		admin.Get("/parked-records", httpserver.Handle(a.listParked))
 		admin.Post("/parked-records/{event_id}/replay", httpserver.Handle(a.replayParked))
 		admin.Get("/services", httpserver.Handle(a.ready.listServices))

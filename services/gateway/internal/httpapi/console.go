@@ -71,8 +71,8 @@ type ConsoleConfig struct {
 // Console is the handler of the console listener. It serves the routes of the public API, of the
 // operator API and of the console, for people with a session.
 type Console struct {
+	directory
 	auth   *auth.Authenticator
-	store  *store.Store
 	public *Public
 	roles  roleTable
 	// router has the routes that the gateway handles, and the routes of the operator API.
@@ -81,7 +81,6 @@ type Console struct {
 	open     *chi.Mux
 	codes    bool
 	oidc     *people.OIDC
-	url      *url.URL
 	passkeys *people.Passkeys
 }
 
@@ -93,11 +92,12 @@ func NewConsole(config ConsoleConfig, tel *telemetry.Telemetry) http.Handler {
 
 func newConsole(config ConsoleConfig) *Console {
 	c := &Console{
-		auth: config.Auth, store: config.Store, codes: config.Codes, roles: newRoleTable(),
+		directory: directory{store: config.Store, url: config.URL},
+		auth:      config.Auth, codes: config.Codes, roles: newRoleTable(),
 		public: newPublic(config.Auth, config.Store, config.Peers, config.Ready, config.Docs),
-		router: newConsoleRouter(), open: newConsoleRouter(), oidc: config.OIDC, url: config.URL, passkeys: config.Passkeys,
+		router: newConsoleRouter(), open: newConsoleRouter(), oidc: config.OIDC, passkeys: config.Passkeys,
 	}
-	newAdmin(config.Auth, config.Store, config.Peers, config.Pepper, config.Ready).addRoutes(c.router)
+	newAdmin(config.Auth, config.Store, config.Peers, config.Pepper, config.Ready, config.URL).addRoutes(c.router)
 	c.router.Route(consolePath, c.addRoutes)
 	c.open.Use(withStrictCheck(config.Docs.consoleAPI))
 	c.open.Get("/readyz", httpserver.Handle(config.Ready.answer))

@@ -42,29 +42,29 @@ type newInvitationView struct {
 	URL   *string `json:"url"` // null if CONSOLE_URL is not set
 }
 
-func (c *Console) addInvitation(
+func (d directory) addInvitation(
 	w http.ResponseWriter, r *http.Request, invitation people.Invitation, lifetime time.Duration,
 ) error {
 	var err error
 	if invitation.ID, err = uuid.NewV7(); err != nil {
 		return err
 	}
-	invitation.InvitedBy = visitorOf(r).session.Actor()
+	invitation.InvitedBy = actorOf(r).operator
 	token := people.NewInvitationToken()
-	made, err := c.store.AddInvitation(r.Context(), invitation, people.HashSecret(token), lifetime)
+	made, err := d.store.AddInvitation(r.Context(), invitation, people.HashSecret(token), lifetime)
 	if err != nil {
 		return err
 	}
 	view := newInvitationView{invitationView: viewInvitation(made), Token: token}
-	if c.url != nil {
-		address := people.InvitationURL(c.url, token)
+	if d.url != nil {
+		address := people.InvitationURL(d.url, token)
 		view.URL = &address
 	}
 	return httpserver.WriteJSON(w, http.StatusCreated, view)
 }
 
 // createInvitation handles POST /console/v1/invitations.
-func (c *Console) createInvitation(w http.ResponseWriter, r *http.Request) error {
+func (d directory) createInvitation(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Role people.Role `json:"role"`
 	}
@@ -75,37 +75,37 @@ func (c *Console) createInvitation(w http.ResponseWriter, r *http.Request) error
 		return apierr.Validation("role", "must be owner, developer, compliance or viewer.")
 	}
 	workspaceID := visitorOf(r).workspaceID
-	return c.addInvitation(w, r, people.Invitation{WorkspaceID: &workspaceID, Role: &body.Role}, people.InvitationLifetime)
+	return d.addInvitation(w, r, people.Invitation{WorkspaceID: &workspaceID, Role: &body.Role}, people.InvitationLifetime)
 }
 
 // inviteOperator handles POST /console/v1/operator-invitations.
-func (c *Console) inviteOperator(w http.ResponseWriter, r *http.Request) error {
+func (d directory) inviteOperator(w http.ResponseWriter, r *http.Request) error {
 	role := people.Operator
-	return c.addInvitation(w, r, people.Invitation{Role: &role}, people.InvitationLifetime)
+	return d.addInvitation(w, r, people.Invitation{Role: &role}, people.InvitationLifetime)
 }
 
 // createRecovery handles POST /console/v1/people/{person_id}/recovery. With the link, the person
 // registers a new passkey. The registration deletes the person's other passkeys and ends the
 // person's sessions.
-func (c *Console) createRecovery(w http.ResponseWriter, r *http.Request) error {
+func (d directory) createRecovery(w http.ResponseWriter, r *http.Request) error {
 	id, err := personIDOf(r)
 	if err != nil {
 		return err
 	}
-	if _, err := c.store.Person(r.Context(), id); err != nil {
+	if _, err := d.store.Person(r.Context(), id); err != nil {
 		return memberError(err)
 	}
-	return c.addInvitation(w, r, people.Invitation{PersonID: &id}, people.RecoveryLifetime)
+	return d.addInvitation(w, r, people.Invitation{PersonID: &id}, people.RecoveryLifetime)
 }
 
 // listInvitations handles GET /console/v1/invitations, and GET /console/v1/operator-invitations for
 // the invitations of operators and the links for lost passkeys.
-func (c *Console) listInvitations(w http.ResponseWriter, r *http.Request) error {
+func (d directory) listInvitations(w http.ResponseWriter, r *http.Request) error {
 	request, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	found, err := c.store.Invitations(r.Context(), scopeOfVisitor(r), request)
+	found, err := d.store.Invitations(r.Context(), scopeOfVisitor(r), request)
 	if err != nil {
 		return err
 	}
@@ -123,12 +123,12 @@ func scopeOfVisitor(r *http.Request) *uuid.UUID {
 }
 
 // readInvitationOf handles GET /console/v1/invitations/{id} and operator-invitations/{id}.
-func (c *Console) readInvitationOf(w http.ResponseWriter, r *http.Request) error {
+func (d directory) readInvitationOf(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "invitation_id", "invitation")
 	if err != nil {
 		return missing("invitation")
 	}
-	found, err := c.store.Invitation(r.Context(), scopeOfVisitor(r), id)
+	found, err := d.store.Invitation(r.Context(), scopeOfVisitor(r), id)
 	if errors.Is(err, pg.ErrNotFound) {
 		return missing("invitation")
 	}
@@ -139,12 +139,12 @@ func (c *Console) readInvitationOf(w http.ResponseWriter, r *http.Request) error
 }
 
 // deleteInvitation handles DELETE /console/v1/invitations/{id} and operator-invitations/{id}.
-func (c *Console) deleteInvitation(w http.ResponseWriter, r *http.Request) error {
+func (d directory) deleteInvitation(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "invitation_id", "invitation")
 	if err != nil {
 		return missing("invitation")
 	}
-	err = c.store.DeleteInvitation(r.Context(), scopeOfVisitor(r), id)
+	err = d.store.DeleteInvitation(r.Context(), scopeOfVisitor(r), id)
 	if errors.Is(err, pg.ErrNotFound) {
 		return missing("invitation")
 	}

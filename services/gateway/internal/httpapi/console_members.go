@@ -24,28 +24,28 @@ func viewMember(m people.Member) memberView {
 	return memberView{personView: viewPerson(m.Person), Role: m.Role, FromGroups: m.FromGroups}
 }
 
-func (c *Console) listMembers(w http.ResponseWriter, r *http.Request) error {
+func (d directory) listMembers(w http.ResponseWriter, r *http.Request) error {
 	request, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	found, err := c.store.Members(r.Context(), visitorOf(r).workspaceID, request)
+	found, err := d.store.Members(r.Context(), visitorOf(r).workspaceID, request)
 	if err != nil {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(request, found, viewMember))
 }
 
-func (c *Console) readMember(w http.ResponseWriter, r *http.Request) error {
+func (d directory) readMember(w http.ResponseWriter, r *http.Request) error {
 	id, err := personIDOf(r)
 	if err != nil {
 		return err
 	}
-	return c.writeMember(w, r, id)
+	return d.writeMember(w, r, id)
 }
 
-func (c *Console) writeMember(w http.ResponseWriter, r *http.Request, personID uuid.UUID) error {
-	found, err := c.store.Member(r.Context(), visitorOf(r).workspaceID, personID)
+func (d directory) writeMember(w http.ResponseWriter, r *http.Request, personID uuid.UUID) error {
+	found, err := d.store.Member(r.Context(), visitorOf(r).workspaceID, personID)
 	if err != nil {
 		return memberError(err)
 	}
@@ -54,7 +54,7 @@ func (c *Console) writeMember(w http.ResponseWriter, r *http.Request, personID u
 
 // changeMember handles PATCH /console/v1/members/{person_id}. The tokens of the person's sessions
 // are replaced when the role changes.
-func (c *Console) changeMember(w http.ResponseWriter, r *http.Request) error {
+func (d directory) changeMember(w http.ResponseWriter, r *http.Request) error {
 	id, err := personIDOf(r)
 	if err != nil {
 		return err
@@ -68,47 +68,47 @@ func (c *Console) changeMember(w http.ResponseWriter, r *http.Request) error {
 	if !body.Role.IsWorkspaceRole() {
 		return apierr.Validation("role", "must be owner, developer, compliance or viewer.")
 	}
-	if err := c.store.SetRole(r.Context(), id, visitorOf(r).workspaceID, body.Role); err != nil {
+	if err := d.store.SetRole(r.Context(), id, visitorOf(r).workspaceID, body.Role); err != nil {
 		return memberError(err)
 	}
-	return c.writeMember(w, r, id)
+	return d.writeMember(w, r, id)
 }
 
-func (c *Console) removeMember(w http.ResponseWriter, r *http.Request) error {
+func (d directory) removeMember(w http.ResponseWriter, r *http.Request) error {
 	id, err := personIDOf(r)
 	if err != nil {
 		return err
 	}
 	workspaceID := visitorOf(r).workspaceID
-	if err := c.store.RemoveMember(r.Context(), id, &workspaceID); err != nil {
+	if err := d.store.RemoveMember(r.Context(), id, &workspaceID); err != nil {
 		return memberError(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (c *Console) listPeople(w http.ResponseWriter, r *http.Request) error {
+func (d directory) listPeople(w http.ResponseWriter, r *http.Request) error {
 	request, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	found, err := c.store.People(r.Context(), request)
+	found, err := d.store.People(r.Context(), request)
 	if err != nil {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(request, found, viewPerson))
 }
 
-func (c *Console) readPerson(w http.ResponseWriter, r *http.Request) error {
+func (d directory) readPerson(w http.ResponseWriter, r *http.Request) error {
 	id, err := personIDOf(r)
 	if err != nil {
 		return err
 	}
-	person, err := c.store.Person(r.Context(), id)
+	person, err := d.store.Person(r.Context(), id)
 	if err != nil {
 		return memberError(err)
 	}
-	roles, err := c.memberships(r, id)
+	roles, err := d.memberships(r, id)
 	if err != nil {
 		return err
 	}
@@ -118,24 +118,27 @@ func (c *Console) readPerson(w http.ResponseWriter, r *http.Request) error {
 	}{viewPerson(person), roles})
 }
 
-func (c *Console) revokePersonSessions(w http.ResponseWriter, r *http.Request) error {
+func (d directory) revokePersonSessions(w http.ResponseWriter, r *http.Request) error {
 	id, err := personIDOf(r)
 	if err != nil {
 		return err
 	}
-	if err := c.store.RevokeSessions(r.Context(), id); err != nil {
+	if _, err := d.store.Person(r.Context(), id); err != nil {
+		return memberError(err)
+	}
+	if err := d.store.RevokeSessions(r.Context(), id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (c *Console) removeOperator(w http.ResponseWriter, r *http.Request) error {
+func (d directory) removeOperator(w http.ResponseWriter, r *http.Request) error {
 	id, err := personIDOf(r)
 	if err != nil {
 		return err
 	}
-	if err := c.store.RemoveMember(r.Context(), id, nil); err != nil {
+	if err := d.store.RemoveMember(r.Context(), id, nil); err != nil {
 		return memberError(err)
 	}
 	w.WriteHeader(http.StatusNoContent)

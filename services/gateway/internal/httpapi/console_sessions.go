@@ -45,6 +45,11 @@ type sessionView struct {
 	Current     bool              `json:"current"`
 }
 
+type sessionList struct {
+	Data    []sessionView `json:"data"`
+	HasMore bool          `json:"has_more"` // always false: the list has no pages
+}
+
 func viewSession(s people.Session, current uuid.UUID) sessionView {
 	return sessionView{
 		ID: s.ID, Method: s.Method, SignedInAt: openapi.TimestampOf(s.SignedInAt),
@@ -113,8 +118,8 @@ func (c *Console) readMe(w http.ResponseWriter, r *http.Request) error {
 	}{viewPerson(person), session.Operator, roles, viewSession(session.Session, session.ID)})
 }
 
-func (c *Console) memberships(r *http.Request, personID uuid.UUID) ([]membershipView, error) {
-	found, err := c.store.Memberships(r.Context(), personID)
+func (d directory) memberships(r *http.Request, personID uuid.UUID) ([]membershipView, error) {
+	found, err := d.store.Memberships(r.Context(), personID)
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +140,7 @@ func (c *Console) listSessions(w http.ResponseWriter, r *http.Request) error {
 	for _, s := range found {
 		views = append(views, viewSession(s, session.ID))
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, struct {
-		Data []sessionView `json:"data"`
-	}{views})
+	return httpserver.WriteJSON(w, http.StatusOK, sessionList{Data: views})
 }
 
 // revokeSessions handles DELETE /console/v1/sessions. It ends all sessions of the person.

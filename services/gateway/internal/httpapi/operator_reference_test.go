@@ -86,7 +86,9 @@ func TestOperatorDescription_HasEveryRouteOfTheProxyTable(t *testing.T) {
 func isOfGateway(path string) bool {
 	for _, own := range []string{
 		"/admin/v1/workspaces", "/admin/v1/services", "/admin/v1/audit", "/admin/v1/parked-records",
-		"/admin/v1/parked-records/{}/replay",
+		"/admin/v1/parked-records/{}/replay", "/admin/v1/people", "/admin/v1/people/{}/sessions",
+		"/admin/v1/people/{}/operator", "/admin/v1/people/{}/recovery", "/admin/v1/operator-invitations",
+		"/admin/v1/workspaces/{}/members", "/admin/v1/workspaces/{}/invitations",
 	} {
 		if path == own || path == own+"/{}" {
 			return true

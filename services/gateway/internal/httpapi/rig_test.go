@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -116,8 +117,9 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 		r.t.Fatal(err)
 	}
 	authenticator := auth.New(r.store, r.pepper, proxies)
+	consoleURL := &url.URL{Scheme: "https", Host: "console.example.com"}
 	public = httptest.NewServer(httpapi.NewPublic(authenticator, r.store, r.peers, ready, shelf, nil))
-	admin = httptest.NewServer(httpapi.NewAdmin(authenticator, r.store, r.peers, r.pepper, ready, shelf, nil))
+	admin = httptest.NewServer(httpapi.NewAdmin(authenticator, r.store, r.peers, r.pepper, ready, consoleURL, shelf, nil))
 	r.t.Cleanup(public.Close)
 	r.t.Cleanup(admin.Close)
 	return public, admin
