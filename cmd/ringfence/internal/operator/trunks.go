@@ -87,6 +87,5 @@ func trunkID(ctx context.Context, d *Client, name string) (string, error) {
 type trunksRejectedCalls struct{}
 
 func (trunksRejectedCalls) Run(ctx context.Context, d *Client) error {
-	return d.List(ctx, At("trunks", "rejected-calls"), nil, Listed{All: true},
-		"at", "source", "transport", "from", "to", "user_agent", "reason", "hint")
+	return d.listUnpaged(ctx, At("trunks", "rejected-calls"), "at", "source", "transport", "from", "to", "user_agent", "reason", "hint")
 }
