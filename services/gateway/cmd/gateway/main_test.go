@@ -1,19 +1,26 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -91,7 +98,7 @@ func TestServe_PublishesACreatedWorkspace(t *testing.T) {
 	}
 }
 
-func TestServe_PublicAndAdminListenersUseTheCertificate(t *testing.T) {
+func TestServe_AllListenersUseTheCertificate(t *testing.T) {
 	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "{}")
 	}))
@@ -101,12 +108,15 @@ func TestServe_PublicAndAdminListenersUseTheCertificate(t *testing.T) {
 	defer secure.Close()
 	cfg := newConfig(t, owner.URL)
 	cfg.TLSCertFile, cfg.TLSKeyFile = writePair(t, secure.TLS.Certificates[0])
+	cfg.Console.Addr = freeAddr(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- spec().Serve(ctx, cfg) }()
 
 	client := secure.Client()
-	for _, address := range []string{cfg.HTTP.Addr + "/readyz", cfg.AdminAddr + "/admin/v1/workspaces"} {
+	for _, address := range []string{
+		cfg.HTTP.Addr + "/readyz", cfg.AdminAddr + "/admin/v1/workspaces", cfg.Console.Addr + "/console/v1/sign-in/methods",
+	} {
 		testkit.NoError(t, func() error {
 			answer, err := client.Get("https://" + address)
 			if err != nil {
@@ -128,20 +138,64 @@ func TestServe_PublicAndAdminListenersUseTheCertificate(t *testing.T) {
 	if !strings.Contains(string(text), want) {
 		t.Errorf("the metrics do not contain %s", want)
 	}
+	renewed := newPair(t)
+	replacePair(t, cfg.TLSCertFile, cfg.TLSKeyFile, renewed)
+	for name, address := range map[string]string{"public": cfg.HTTP.Addr, "admin": cfg.AdminAddr, "console": cfg.Console.Addr} {
+		testkit.Until(t, "the "+name+" listener uses the new certificate", func() bool {
+			served := certificateOf(t, address)
+			return served != nil && bytes.Equal(served.Raw, renewed.Certificate[0])
+		})
+	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("serve = %v, want a clean end", err)
 	}
 }
 
+// newPair returns a new certificate for 127.0.0.1 and its key.
+func newPair(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(7), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}
+}
+
+// certificateOf returns the certificate that a listener uses for a new connection, or nil if no
+// connection is possible.
+func certificateOf(t *testing.T, address string) *x509.Certificate {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0]
+}
+
 func writePair(t *testing.T, pair tls.Certificate) (certFile, keyFile string) {
 	t.Helper()
 	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	replacePair(t, certFile, keyFile, pair)
+	return certFile, keyFile
+}
+
+func replacePair(t *testing.T, certFile, keyFile string, pair tls.Certificate) {
+	t.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	for file, block := range map[string]*pem.Block{
 		certFile: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key},
 	} {
@@ -149,7 +203,6 @@ func writePair(t *testing.T, pair tls.Certificate) (certFile, keyFile string) {
 			t.Fatal(err)
 		}
 	}
-	return certFile, keyFile
 }
 
 // fakeOwners is a SettingService that replaces the SettingService of every service.
