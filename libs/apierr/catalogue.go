@@ -126,6 +126,7 @@ func Catalogue() []Section {
 				"the trunk is disabled, so no SIP messages are recorded. Set its `status` to `active`."},
 			{409, []string{"no_sip"}, "the dialer runs without SIP. Set `CARRIER=sip`."},
 			{409, []string{"trace_off"}, "the messages of the trunk are not recorded."},
+			{409, []string{"replay_runs"}, "the service replays another parked record. Repeat the request."},
 		}},
 		{Title: "Console", Note: "Only the listener at `CONSOLE_ADDR` sends these codes.", Entries: []Entry{
 			{401, []string{"invalid_session"}, "the session is unknown, expired or revoked. Sign in again."},

@@ -83,7 +83,8 @@ func (p parkedRecords) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 // replay handles POST /admin/v1/parked-records/{event_id}/replay. It applies the record again, with
-// the other parked records of its key.
+// the other parked records of its key. If the client disconnects, the replay ends between two
+// records.
 func (p parkedRecords) replay(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "event_id", "parked record")
 	if err != nil {
@@ -95,12 +96,18 @@ func (p parkedRecords) replay(w http.ResponseWriter, r *http.Request) error {
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
-	// a disconnect of the client must not interrupt a replay between two records
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), replayTimeout)
+	if body.Topic == "" {
+		return apierr.Validation("topic", "is missing: send the topic of the parked record.")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), replayTimeout)
 	defer cancel()
 	applied, parked, err := p.consumer.ReplayRecord(ctx, body.Topic, id)
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.New(http.StatusNotFound, "not_found", "No such parked record.")
+	}
+	if errors.Is(err, inbox.ErrReplayRuns) {
+		return apierr.Conflict("replay_runs",
+			"The service already replays a parked record. Repeat the request when that replay has ended.")
 	}
 	if err != nil {
 		return err

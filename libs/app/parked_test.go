@@ -87,6 +87,11 @@ func TestParkedRecords_AreForOperatorsOnly(t *testing.T) {
 			t.Errorf("POST of %s = %d, want 404", name, got)
 		}
 	}
+	for name, body := range map[string]string{"no body": "", "no topic": `{}`, "Topic": `{"Topic":"t"}`} {
+		if got := ask("POST", replay, body, "ann").Code; got != http.StatusUnprocessableEntity {
+			t.Errorf("replay with %s = %d, want 422", name, got)
+		}
+	}
 	if got := ask("GET", parkedPath+"x", "", "ann").Code; got != http.StatusTeapot {
 		t.Errorf("GET of another route = %d, want the handler of the service", got)
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -151,6 +152,8 @@ type Consumer struct {
 	appliedCount atomic.Int64
 	// refusedTime differs from the constant refusedTime only in tests.
 	refusedTime time.Duration
+	// replaying is locked while ReplayRecord runs.
+	replaying sync.Mutex
 }
 
 // NewConsumer returns a consumer. name is the name of the service ("calls") and of the consumer

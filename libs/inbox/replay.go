@@ -23,9 +23,17 @@ import (
 	"ringfence.dev/libs/service"
 )
 
-// dlqTimeout is how long Replay waits for the relay to publish parked records that are still in the
-// outbox.
-const dlqTimeout = 5 * time.Second
+const (
+	// dlqTimeout is how long a replay waits for the relay to publish parked records that are still in
+	// the outbox.
+	dlqTimeout = 5 * time.Second
+	// clockMargin is the maximum difference between the clocks of the database server, which sets
+	// parked_at, and of the brokers, which set the timestamps of dead letters.
+	clockMargin = 10 * time.Minute
+)
+
+// ErrReplayRuns is the error of ReplayRecord while another ReplayRecord of the same consumer runs.
+var ErrReplayRuns = errors.New("another replay runs")
 
 // Replay applies the parked records of a topic, in the order of the DLQ <topic>.<name>.dlq. A key
 // whose records are all applied is no longer parked. parked is the number of records that are still
@@ -41,9 +49,14 @@ const keyOfParked = `
 SELECT key FROM dead_letters WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
 
 // ReplayRecord applies a parked record together with the other parked records of its key, because
-// the records of a key must be applied in the order of the DLQ. It returns pg.ErrNotFound if the
-// record is not parked.
+// the records of a key must be applied in the order of the DLQ. It reads the DLQ from the time at
+// which the first of them was parked. It returns pg.ErrNotFound if the record is not parked, and
+// ErrReplayRuns if another ReplayRecord of this consumer has not returned.
 func (c *Consumer) ReplayRecord(ctx context.Context, topic string, eventID uuid.UUID) (applied, parked int, err error) {
+	if !c.replaying.TryLock() {
+		return 0, 0, ErrReplayRuns
+	}
+	defer c.replaying.Unlock()
 	args := pgx.NamedArgs{"consumer": c.name, "topic": topic, "event_id": eventID}
 	var key []byte
 	err = c.pool.QueryRow(ctx, keyOfParked, args).Scan(&key)
@@ -66,29 +79,32 @@ type replayScope struct {
 func (s replayScope) contains(key string) bool { return !s.oneKey || key == s.key }
 
 func (c *Consumer) replay(ctx context.Context, scope replayScope) (applied, parked int, err error) {
-	topic := scope.topic
-	if c.handlers[topic] == nil {
-		return 0, 0, fmt.Errorf("%s does not read topic %s", c.name, topic)
+	if c.handlers[scope.topic] == nil {
+		return 0, 0, fmt.Errorf("%s does not read topic %s", c.name, scope.topic)
 	}
+	r := c.newReplay(scope)
 	for deadline := time.Now().Add(dlqTimeout); ; {
-		parked, err = c.countParked(ctx, scope)
+		var first time.Time
+		parked, first, err = c.countParked(ctx, scope)
 		if err != nil || parked == 0 {
 			return applied, parked, err
 		}
-		n, refused, err := c.replayOnce(ctx, scope)
+		if !scope.oneKey {
+			r = c.newReplay(scope) // every pass over all keys begins at the start of the DLQ
+		}
+		n, err := r.pass(ctx, parked, first)
 		applied += n
 		if err != nil {
-			left, _ := c.countParked(ctx, scope)
-			return applied, left, err
+			return applied, parked - n, err
 		}
 		if n > 0 {
 			deadline = time.Now().Add(dlqTimeout)
 			continue // the consumer may have parked more records of these keys
 		}
-		if parked <= refused || time.Now().After(deadline) {
-			if parked > refused {
+		if r.allRefused(parked) || time.Now().After(deadline) {
+			if !r.allRefused(parked) {
 				slog.Error("parked records are missing in the dead-letter topic",
-					"consumer", c.name, "topic", topic, "records", parked-refused)
+					"consumer", c.name, "topic", scope.topic, "records", parked-len(r.refused))
 			}
 			return applied, parked, nil
 		}
@@ -100,96 +116,123 @@ func (c *Consumer) replay(ctx context.Context, scope replayScope) (applied, park
 }
 
 const countParked = `
-SELECT count(*) FROM dead_letters
+SELECT count(*), coalesce(min(parked_at), now()) FROM dead_letters
 WHERE consumer = @consumer AND topic = @topic AND (NOT @one_key OR key_hash = sha256(@key::bytea))`
 
-func (c *Consumer) countParked(ctx context.Context, scope replayScope) (n int, err error) {
+// countParked returns the number of parked records and the time at which the first was parked.
+func (c *Consumer) countParked(ctx context.Context, scope replayScope) (n int, first time.Time, err error) {
 	args := pgx.NamedArgs{"consumer": c.name, "topic": scope.topic, "one_key": scope.oneKey, "key": []byte(scope.key)}
-	if err := c.pool.QueryRow(ctx, countParked, args).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count parked records of %s: %w", scope.topic, err)
+	if err := c.pool.QueryRow(ctx, countParked, args).Scan(&n, &first); err != nil {
+		return 0, first, fmt.Errorf("count parked records of %s: %w", scope.topic, err)
 	}
-	return n, nil
+	return n, first, nil
 }
 
-// replayOnce reads the DLQ from its start to its current end.
-func (c *Consumer) replayOnce(ctx context.Context, scope replayScope) (applied, refused int, err error) {
-	topic := scope.topic
+// pass reads the DLQ to its current end and returns the number of records that it applied. With one
+// key, it returns before the end when no parked record of the key is left to try. The first pass
+// then begins at the time first, and each later pass begins where the pass before it ended.
+func (r *replay) pass(ctx context.Context, parked int, first time.Time) (applied int, err error) {
+	c, topic := r.consumer, r.scope.topic
 	client, err := kafka.NewClient(c.cfg, c.name+"-replay", nil)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	ahead, err := unreadEnds(ctx, client, c.dlqName(topic))
+	starts, ends, err := r.unread(ctx, kadm.NewClient(client.Client), first)
 	client.Close()
-	if err != nil || len(ahead) == 0 {
-		return 0, 0, err
+	if err != nil || len(ends) == 0 {
+		return 0, err
 	}
 	from := map[int32]kgo.Offset{}
-	for number := range ahead {
-		from[number] = kgo.NewOffset().AtStart()
+	for number := range ends {
+		from[number] = kgo.NewOffset().At(starts[number])
 	}
 	client, err = kafka.NewClient(c.cfg, c.name+"-replay", nil,
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.dlqName(topic): from}))
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	defer client.Close()
 
-	r := &replay{consumer: c, topic: topic, scope: scope, blockedKeys: map[string]bool{}, refused: map[uuid.UUID]bool{}}
-	for len(ahead) > 0 {
+	before := r.applied
+	for len(ends) > 0 {
 		fetches := client.PollFetches(ctx)
 		if ctx.Err() != nil {
-			return r.applied, len(r.refused), ctx.Err()
+			return r.applied - before, ctx.Err()
 		}
 		if err := fetches.Err(); err != nil {
-			return r.applied, len(r.refused), fmt.Errorf("read %s: %w", c.dlqName(topic), err)
+			return r.applied - before, fmt.Errorf("read %s: %w", c.dlqName(topic), err)
 		}
 		for _, wire := range fetches.Records() {
 			if err := r.one(ctx, wire); err != nil {
-				return r.applied, len(r.refused), err
+				return r.applied - before, err
 			}
-			if end, open := ahead[wire.Partition]; open && wire.Offset+1 >= end {
-				delete(ahead, wire.Partition)
+			r.next[wire.Partition] = wire.Offset + 1
+			if end, open := ends[wire.Partition]; open && wire.Offset+1 >= end {
+				delete(ends, wire.Partition)
+			}
+			if r.scope.oneKey && (r.applied-before >= parked || r.allRefused(parked-r.applied+before)) {
+				return r.applied - before, nil
 			}
 		}
 	}
-	return r.applied, len(r.refused), nil
+	return r.applied - before, nil
 }
 
-// unreadEnds returns the end offset of each partition that still contains records.
-func unreadEnds(ctx context.Context, client *kafka.Client, topic string) (map[int32]int64, error) {
-	admin := kadm.NewClient(client.Client)
-	starts, err := admin.ListStartOffsets(ctx, topic)
+// allRefused reports whether no parked record is left to try. After the first refusal of a record
+// with a key, no later record of this key is tried.
+func (r *replay) allRefused(parked int) bool {
+	return parked <= len(r.refused) || r.scope.oneKey && r.blockedKeys[r.scope.key]
+}
+
+// unread returns, for each partition with records that the next pass reads, the offset at which it
+// begins and the current end.
+func (r *replay) unread(
+	ctx context.Context, admin *kadm.Client, first time.Time,
+) (starts, ends map[int32]int64, err error) {
+	topic := r.consumer.dlqName(r.scope.topic)
+	list := admin.ListStartOffsets
+	if r.scope.oneKey {
+		list = func(ctx context.Context, topics ...string) (kadm.ListedOffsets, error) {
+			return admin.ListOffsetsAfterMilli(ctx, first.Add(-clockMargin).UnixMilli(), topics...)
+		}
+	}
+	listedStarts, err := list(ctx, topic)
 	if err == nil {
-		err = starts.Error()
+		err = listedStarts.Error()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list start offsets of %s: %w", topic, err)
+		return nil, nil, fmt.Errorf("list start offsets of %s: %w", topic, err)
 	}
-	ends, err := admin.ListEndOffsets(ctx, topic)
+	listedEnds, err := admin.ListEndOffsets(ctx, topic)
 	if err == nil {
-		err = ends.Error()
+		err = listedEnds.Error()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list end offsets of %s: %w", topic, err)
+		return nil, nil, fmt.Errorf("list end offsets of %s: %w", topic, err)
 	}
-	ahead := map[int32]int64{}
-	ends.Each(func(end kadm.ListedOffset) {
-		start, _ := starts.Lookup(topic, end.Partition)
-		if end.Offset > start.Offset {
-			ahead[end.Partition] = end.Offset
+	starts, ends = map[int32]int64{}, map[int32]int64{}
+	listedEnds.Each(func(end kadm.ListedOffset) {
+		start, _ := listedStarts.Lookup(topic, end.Partition)
+		if from := max(start.Offset, r.next[end.Partition]); end.Offset > from {
+			starts[end.Partition], ends[end.Partition] = from, end.Offset
 		}
 	})
-	return ahead, nil
+	return starts, ends, nil
 }
 
-// replay is the state of one pass over a DLQ, from its start to its end.
+// replay is the state of a replay: of one pass over all keys, or of all passes for one key.
 type replay struct {
 	consumer    *Consumer
-	topic       string
 	scope       replayScope
 	applied     int
 	blockedKeys map[string]bool // keys with a record that was parked again; their later records are not tried
 	refused     map[uuid.UUID]bool
+	next        map[int32]int64 // the offsets after the records that were read
+}
+
+func (c *Consumer) newReplay(scope replayScope) *replay {
+	return &replay{consumer: c, scope: scope, blockedKeys: map[string]bool{}, refused: map[uuid.UUID]bool{},
+		next: map[int32]int64{}}
 }
 
 var errNotParked = errors.New("not parked")
@@ -232,17 +275,17 @@ func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 		if letter.Key != "" {
 			r.blockedKeys[letter.Key] = true
 		}
-		slog.Warn("record is still parked after the replay", "consumer", c.name, "topic", r.topic, "event_id", letter.EventID,
+		slog.Warn("record is still parked after the replay", "consumer", c.name, "topic", r.scope.topic, "event_id", letter.EventID,
 			"error", park.reason)
 	default:
-		return fmt.Errorf("replay event %s of %s: %w", letter.EventID, r.topic, err)
+		return fmt.Errorf("replay event %s of %s: %w", letter.EventID, r.scope.topic, err)
 	}
 	return nil
 }
 
 func (r *replay) apply(ctx context.Context, tx pgx.Tx, letter kafka.Record) (onCommit func(), err error) {
 	c := r.consumer
-	args := pgx.NamedArgs{"consumer": c.name, "topic": r.topic, "event_id": letter.EventID}
+	args := pgx.NamedArgs{"consumer": c.name, "topic": r.scope.topic, "event_id": letter.EventID}
 	tag, err := tx.Exec(ctx, unpark, args)
 	if err != nil {
 		return nil, fmt.Errorf("unpark: %w", err)

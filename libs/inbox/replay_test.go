@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
 	frame "ringfence.dev/libs/service"
@@ -160,5 +164,104 @@ func (b *bench) putsBack(ctx context.Context, topic, want string) {
 		b.Errorf("PutBack: %v", err)
 	} else if !regexp.MustCompile(want).Match(output.Bytes()) {
 		b.Errorf("regexp.MustCompile(want).Match(output.Bytes()) = false, want true; output.String() = %s", output.String())
+	}
+}
+
+// A replay of one key reads the dead letters from the time of its first parked record, and not
+// beyond its last one.
+func TestReplayRecord_ReadsOnlyTheDeadLettersThatItNeeds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.relay()
+	b.failWith(func(_ kafka.Record, value int64) error {
+		if value == 1 {
+			return kafka.Parkf("newer than this build")
+		}
+		return nil
+	})
+	b.run(b.pool)
+	b.produce(record("a", 1), record("a", 2))
+	b.eventually("two records are parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 2 })
+	b.eventually("two dead letters are published", func() bool { return b.count("SELECT count(*) FROM outbox") == 0 })
+	var later []*kgo.Record // dead letters of the key that are not parked
+	for range 5 {
+		letter := record("a", 3)
+		letter.Topic = kafka.DLQ(topic, service).Name
+		later = append(later, letter)
+	}
+	b.produce(later...)
+	consumer := b.consumer(b.pool)
+	for _, row := range []struct {
+		name, parkedAt string
+		accepts        bool
+		applied        int
+		next           []int64
+	}{
+		{name: "parked after all dead letters", parkedAt: "now() + interval '1 hour'", accepts: true},
+		{name: "the first is refused", parkedAt: "now()", next: []int64{1}},
+		{name: "a clock that differs by minutes", parkedAt: "now() + interval '8 minutes'", accepts: true, applied: 2, next: []int64{2}},
+	} {
+		if _, err := b.pool.Exec(t.Context(), "UPDATE dead_letters SET parked_at = "+row.parkedAt); err != nil {
+			t.Fatal(err)
+		}
+		if row.accepts {
+			b.failWith(nil)
+		} else {
+			b.failWith(func(kafka.Record, int64) error { return kafka.Parkf("newer than this build") })
+		}
+		applied, next, err := consumer.ReplayPass(t.Context(), topic.Name, "a")
+		if err != nil {
+			t.Fatalf("%s: %v", row.name, err)
+		}
+		if applied != row.applied {
+			t.Errorf("%s: applied = %d, want %d", row.name, applied, row.applied)
+		}
+		if got := slices.Collect(maps.Values(next)); !slices.Equal(got, row.next) {
+			t.Errorf("%s: offsets after the pass = %v, want %v", row.name, got, row.next)
+		}
+	}
+}
+
+func TestReplayRecord_RunsOnceAtATimeAndEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.relay()
+	b.failWith(func(kafka.Record, int64) error { return kafka.Parkf("newer than this build") })
+	b.run(b.pool)
+	b.produce(record("a", 1))
+	b.eventually("the record is parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 1 })
+	b.failWith(nil)
+	var id uuid.UUID
+	if err := b.pool.QueryRow(t.Context(), "SELECT event_id FROM dead_letters").Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	consumer := b.consumer(b.pool)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	tried := make(chan struct{})
+	b.onTry(func(int64) {
+		close(tried)
+		<-ctx.Done()
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := consumer.ReplayRecord(ctx, topic.Name, id)
+		done <- err
+	}()
+	<-tried
+	if _, _, err := consumer.ReplayRecord(t.Context(), topic.Name, id); !errors.Is(err, inbox.ErrReplayRuns) {
+		t.Errorf("second replay = %v, want ErrReplayRuns", err)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("replay with a canceled context = %v, want context.Canceled", err)
+	}
+	b.onTry(nil)
+	applied, _, err := consumer.ReplayRecord(t.Context(), topic.Name, id)
+	if err != nil {
+		t.Errorf("replay after the first has ended: %v", err)
+	}
+	if applied != 1 {
+		t.Errorf("applied = %d, want 1", applied)
 	}
 }

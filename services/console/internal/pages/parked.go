@@ -59,6 +59,8 @@ func replayParked(v *visit) (view, error) {
 		Body: map[string]string{"service": v.form("service"), "topic": v.form("topic")}})
 	done := "record_replayed"
 	switch {
+	case gateway.Is(err, "replay_runs"):
+		done, err = "replay_runs", nil
 	case gateway.Is(err, "not_found"):
 		done, err = "not_parked", nil
 	case replayed.Parked > 0:

@@ -34,6 +34,7 @@ func TestParked_RecordsAreListedAndReplayed(t *testing.T) {
 		"record_replayed": map[string]any{"applied": 3, "parked": 0},
 		"still_parked":    map[string]any{"applied": 0, "parked": 3},
 		"not_parked":      refusal{status: 404, code: "not_found"},
+		"replay_runs":     refusal{status: 409, code: "replay_runs"},
 	} {
 		s.set("POST "+replay, answer)
 		wantHeader(t, s.submit(page, form), "Location", parkedPage+"?done="+done)

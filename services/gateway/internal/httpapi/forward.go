@@ -63,10 +63,18 @@ func (a *Admin) forwardRequest(w http.ResponseWriter, r *http.Request, caller se
 	return nil
 }
 
-// tryChange sends one change to the service that owns the route, and writes the audit entry. If the
-// response has the header Idempotency-Replayed, the entry records that nothing was changed.
+// tryChange sends one change to the service that owns the route, and writes the audit entry.
 func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.OwnerRequest) (proxy.OwnerResponse, error) {
 	ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change
+	return a.auditChange(r, match, request, func() (proxy.OwnerResponse, error) { return a.peers.Do(ctx, request) })
+}
+
+// auditChange calls send, which sends the change, and writes the audit entry. If the response has
+// the header Idempotency-Replayed, the entry records that nothing was changed.
+func (a *Admin) auditChange(
+	r *http.Request, match proxy.Match, request proxy.OwnerRequest, send func() (proxy.OwnerResponse, error),
+) (proxy.OwnerResponse, error) {
+	ctx := context.WithoutCancel(r.Context())
 	var workspaceID *uuid.UUID
 	if request.Caller.WorkspaceID != uuid.Nil {
 		workspaceID = &request.Caller.WorkspaceID
@@ -81,7 +89,7 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.Owne
 	if err := a.store.Intend(ctx, intent); err != nil {
 		return proxy.OwnerResponse{}, err
 	}
-	response, err := a.peers.Do(ctx, request)
+	response, err := send()
 	if err != nil {
 		a.audits.closeIntent(ctx, intent, err)
 		return response, err

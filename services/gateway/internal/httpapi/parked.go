@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -94,7 +96,7 @@ func (a *Admin) parkedOf(r *http.Request, owner string) (found parkedPage, err e
 }
 
 // replayParked handles POST /admin/v1/parked-records/{event_id}/replay. The body names the service
-// and the topic of the record.
+// and the topic of the record. If the client disconnects, the service ends the replay.
 func (a *Admin) replayParked(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "event_id", "parked record")
 	if err != nil {
@@ -107,18 +109,50 @@ func (a *Admin) replayParked(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Service string `json:"service"`
 	}
-	if json.Unmarshal(text, &body) != nil || !slices.Contains(proxy.Owners(), body.Service) {
+	r.Body = io.NopCloser(bytes.NewReader(text))
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	if !slices.Contains(proxy.Owners(), body.Service) {
 		return apierr.Validation("service", "must be the name of a service that reads topics, for example calls.")
 	}
 	path := &url.URL{Path: parkedRoute + "/" + id.String() + "/replay"}
 	match := proxy.Match{Route: proxy.Route{Template: template(r), Owner: body.Service}, Path: path}
-	response, err := a.tryChange(r, match, proxy.OwnerRequest{Owner: body.Service, Method: r.Method, Path: path,
-		Header: r.Header, Body: text, Caller: actorOf(r).systemCaller()})
+	request := proxy.OwnerRequest{Owner: body.Service, Method: r.Method, Path: path, Header: r.Header, Body: text,
+		Caller: actorOf(r).systemCaller()}
+	response, err := a.auditChange(r, match, request, func() (response proxy.OwnerResponse, err error) {
+		response, err = a.peers.Do(r.Context(), request)
+		if err == nil && response.OK() {
+			err = nameService(&response, body.Service)
+		}
+		return response, err
+	})
 	if err != nil {
 		return err
 	}
 	response.LogCode(r.Context())
 	writeResponse(w, response)
+	return nil
+}
+
+// nameService adds the name of the service to the response of a replay, because two services can
+// park the same event.
+func nameService(response *proxy.OwnerResponse, service string) error {
+	var body struct {
+		Service string    `json:"service"`
+		EventID uuid.UUID `json:"event_id"`
+		Topic   string    `json:"topic"`
+		Applied int       `json:"applied"`
+		Parked  int       `json:"parked"`
+	}
+	err := json.Unmarshal(response.Body, &body)
+	body.Service = service
+	if err == nil {
+		response.Body, err = json.Marshal(body)
+	}
+	if err != nil {
+		return fmt.Errorf("name the service %s in the response of a replay: %w", service, err)
+	}
 	return nil
 }
 

@@ -1,14 +1,18 @@
 package httpapi_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/gateway/internal/people"
 	"ringfence.dev/services/gateway/internal/proxy"
 )
@@ -80,21 +84,38 @@ func TestParkedRecords_ReplayReachesTheServiceAndIsAudited(t *testing.T) {
 	if got := received[0].uri; got != path {
 		t.Errorf("path at the service = %s, want %s", got, path)
 	}
-	var action, object, reason string
-	err := r.pool.QueryRow(t.Context(), `SELECT action, object_id, after->>'reason' FROM audit_entries
-		WHERE action = 'parked_record.replay'`).Scan(&action, &object, &reason)
+	if !strings.Contains(got.body, `"service":"calls"`) {
+		t.Errorf("response = %s, want the service", got.body)
+	}
+	var service, object, reason string
+	err := r.pool.QueryRow(t.Context(), `SELECT after->>'service', object_id, after->>'reason' FROM audit_entries
+		WHERE action = 'parked_record.replay'`).Scan(&service, &object, &reason)
 	if err != nil {
 		t.Fatalf("read the audit entry: %v", err)
 	}
 	if object != anID {
 		t.Errorf("object = %s, want %s", object, anID)
 	}
+	if service != "calls" {
+		t.Errorf("service in the audit entry = %s, want calls", service)
+	}
 	if reason != "Release 9" {
 		t.Errorf("reason = %s, want Release 9", reason)
 	}
-	for name, body := range map[string]string{"no service": `{"topic":"t"}`, "the gateway": `{"service":"gateway"}`,
-		"no JSON": `{`, "an unknown service": `{"service":"https://evil.example"}`} {
-		wantAnswer(t, name, r.operator("POST", path, body), http.StatusUnprocessableEntity, "validation_error")
+	for name, row := range map[string]struct{ body, names string }{
+		"no service":         {`{"topic":"t"}`, "service"},
+		"another case":       {`{"Service":"calls","topic":"t"}`, "service"},
+		"the gateway":        {`{"service":"gateway"}`, "service"},
+		"an unknown service": {`{"service":"https://evil.example"}`, "service"},
+		"no JSON":            {`{`, "body"},
+		"no body":            {"", "body"},
+		"null":               {"null", "body"},
+	} {
+		refused := r.operator("POST", path, row.body)
+		wantAnswer(t, name, refused, http.StatusUnprocessableEntity, "validation_error")
+		if want := `"message":"` + row.names; !strings.Contains(refused.body, want) {
+			t.Errorf("%s = %s, want %s", name, refused.body, want)
+		}
 	}
 	wantAnswer(t, "no id", r.operator("POST", parkedPath+"/x/replay", `{"service":"calls"}`),
 		http.StatusNotFound, "not_found")
@@ -102,4 +123,39 @@ func TestParkedRecords_ReplayReachesTheServiceAndIsAudited(t *testing.T) {
 	wantAnswer(t, "list of an owner", r.visit("GET", parkedPath, owner, ""), http.StatusForbidden, "forbidden")
 	wantAnswer(t, "replay of an owner", r.visit("POST", path, owner, `{"service":"calls"}`),
 		http.StatusForbidden, "forbidden")
+}
+
+func TestParkedRecords_ReplayEndsWhenTheClientDisconnects(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, disconnect := context.WithCancel(t.Context())
+	defer disconnect()
+	ended := make(chan struct{})
+	r.answers(func(_ http.ResponseWriter, received receivedRequest) bool {
+		disconnect()
+		<-received.ctx.Done()
+		close(ended)
+		return true
+	})
+	request, err := http.NewRequestWithContext(ctx, "POST", r.admin.URL+parkedPath+"/"+anID+"/replay",
+		strings.NewReader(`{"service":"calls","topic":"t"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+operatorToken)
+	response, err := http.DefaultClient.Do(request)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("POST = %v, want the error of the disconnect", err)
+	}
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the request to the service did not end")
+	}
+	testkit.Until(t, "the audit entry has the outcome unknown", func() bool {
+		return r.count("audit_entries WHERE action = 'parked_record.replay' AND outcome = 'unknown'") == 1
+	})
 }

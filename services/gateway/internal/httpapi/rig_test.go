@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
@@ -39,6 +40,7 @@ type receivedRequest struct {
 	header http.Header
 	body   string
 	caller serviceauth.Caller
+	ctx    context.Context // ends when the gateway disconnects
 }
 
 // rig is one gateway, or several gateways with one database. Fake services replace the services to
@@ -131,7 +133,8 @@ func (r *rig) fakeOwner(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)
 		h := receivedRequest{owner: name, method: request.Method, uri: request.RequestURI, header: request.Header.Clone(),
-			body: string(body), caller: serviceauth.CallerFrom(request.Context())}
+			body: string(body), caller: serviceauth.CallerFrom(request.Context()),
+			ctx: request.Context()}
 		r.mu.Lock()
 		r.received = append(r.received, h)
 		answer := r.answer
