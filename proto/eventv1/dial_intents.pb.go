@@ -161,7 +161,9 @@ type DialIntended struct {
 	MaxCallSeconds int32                  `protobuf:"varint,6,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
 	QueuedAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
 	// The recipient's time zone (IANA name). Empty if the time zone is unknown.
-	TimeZone      string `protobuf:"bytes,8,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
+	TimeZone string `protobuf:"bytes,8,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
+	// Whether a person created the call request in the console. Such a request needs no plan with API access.
+	ByPerson      bool `protobuf:"varint,9,opt,name=by_person,json=byPerson,proto3" json:"by_person,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -252,6 +254,13 @@ func (x *DialIntended) GetTimeZone() string {
 	return ""
 }
 
+func (x *DialIntended) GetByPerson() bool {
+	if x != nil {
+		return x.ByPerson
+	}
+	return false
+}
+
 // DialIntentWithdrawn means that no phone rang for the call and that no phone will ring. The call
 // request can be dialed again with another call.
 type DialIntentWithdrawn struct {
@@ -307,7 +316,7 @@ const file_ringfence_event_v1_dial_intents_proto_rawDesc = "" +
 	"\bintended\x18\n" +
 	" \x01(\v2 .ringfence.event.v1.DialIntendedH\x00R\bintended\x12G\n" +
 	"\twithdrawn\x18\v \x01(\v2'.ringfence.event.v1.DialIntentWithdrawnH\x00R\twithdrawnB\a\n" +
-	"\x05event\"\x8b\x02\n" +
+	"\x05event\"\xa8\x02\n" +
 	"\fDialIntended\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x17\n" +
 	"\ato_e164\x18\x02 \x01(\tR\x06toE164\x12\x14\n" +
@@ -317,7 +326,8 @@ const file_ringfence_event_v1_dial_intents_proto_rawDesc = "" +
 	"contact_id\x18\x05 \x01(\tR\tcontactId\x12(\n" +
 	"\x10max_call_seconds\x18\x06 \x01(\x05R\x0emaxCallSeconds\x127\n" +
 	"\tqueued_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bqueuedAt\x12\x1b\n" +
-	"\ttime_zone\x18\b \x01(\tR\btimeZone\"\x15\n" +
+	"\ttime_zone\x18\b \x01(\tR\btimeZone\x12\x1b\n" +
+	"\tby_person\x18\t \x01(\bR\bbyPerson\"\x15\n" +
 	"\x13DialIntentWithdrawnB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (

@@ -34,7 +34,7 @@ func encodeIntended(i store.Intent) (*kgo.Record, error) {
 	event := newEvent(i)
 	intended := &eventv1.DialIntended{
 		From: i.From, ToE164: i.To, Trunk: i.Trunk, AgentId: i.AgentID.String(), MaxCallSeconds: i.MaxCallSeconds,
-		TimeZone: i.TimeZone,
+		TimeZone: i.TimeZone, ByPerson: i.ByPerson,
 	}
 	if i.ContactID != nil {
 		intended.ContactId = i.ContactID.String()
@@ -118,6 +118,7 @@ func decode(rec kafka.Record) (i store.Intent, withdrawn bool, err error) {
 	}
 	i.From, i.To, i.Trunk = intended.GetFrom(), intended.GetToE164(), intended.GetTrunk()
 	i.TimeZone, i.MaxCallSeconds = intended.GetTimeZone(), intended.GetMaxCallSeconds()
+	i.ByPerson = intended.GetByPerson()
 	if i.AgentID, err = uuid.Parse(intended.GetAgentId()); err != nil {
 		return i, false, fmt.Errorf("read agent_id of an intent: %w", err)
 	}

@@ -661,6 +661,27 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	}
 }
 
+func TestReconcile_RestoresWhoCreatedALostRequest(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.reconcile()
+	ofPerson, ofKey := w.newIntent(), w.newIntent()
+	ofPerson.ByPerson, ofKey.To = true, "+14155550100"
+	w.publish(ofPerson, ofKey)
+	w.moveTo("b")
+	w.reconcile()
+	for id, want := range map[uuid.UUID]bool{ofPerson.CallRequestID: true, ofKey.CallRequestID: false} {
+		var got bool
+		const query = `SELECT by_person FROM dial_queue WHERE call_request_id = $1`
+		if err := w.pool.QueryRow(t.Context(), query, id).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("by_person = %t, want %t", got, want)
+		}
+	}
+}
+
 // The intents of calls with a fence are already published. So these calls may still be dialed.
 func TestReconciled_StaysTrueWhileThePublisherFails(t *testing.T) {
 	t.Parallel()

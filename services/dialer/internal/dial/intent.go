@@ -39,7 +39,7 @@ func (d *Dialer) newIntent(r dialqueue.Request, o carrier.Originate) store.Inten
 	return store.Intent{
 		CallRequestID: r.CallRequestID, WorkspaceID: r.WorkspaceID, CallID: o.CallID, InstanceID: d.store.Instance(),
 		From: o.From, To: string(r.To), Trunk: d.carrier.Name(), AgentID: r.AgentID, ContactID: r.ContactID,
-		MaxCallSeconds: r.MaxCallSeconds, QueuedAt: r.QueuedAt, TimeZone: r.TimeZone, At: time.Now(),
+		MaxCallSeconds: r.MaxCallSeconds, QueuedAt: r.QueuedAt, TimeZone: r.TimeZone, ByPerson: r.ByPerson, At: time.Now(),
 	}
 }
 

@@ -70,6 +70,7 @@ type Intent struct {
 	MaxCallSeconds  int32
 	QueuedAt        *time.Time
 	TimeZone        string
+	ByPerson        bool
 	At              time.Time
 }
 
@@ -150,9 +151,9 @@ SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.
 // fence. look_at gets the value that a claim would set, so that the limits count the request.
 const restoreRequest = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds,
-	queued_at, due_at, look_at)
+	queued_at, due_at, look_at, by_person)
 VALUES (@call_request_id, @workspace_id, 'dialing', @to, @agent_id, @contact_id, @max_call_seconds,
-	@queued_at, now(), now() + @claim_lease::interval)
+	@queued_at, now(), now() + @claim_lease::interval, @by_person)
 ON CONFLICT (call_request_id) DO UPDATE SET state = 'dialing', claimed_by = NULL, held = false,
 	look_at = excluded.look_at`
 
@@ -307,7 +308,7 @@ func (s *Store) intentArgs(i Intent) pg.Args {
 	return pg.Args{
 		"call_request_id": i.CallRequestID, "workspace_id": i.WorkspaceID, "call_id": i.CallID, "to": i.To, "from": i.From,
 		"agent_id": i.AgentID, "contact_id": i.ContactID, "max_call_seconds": i.MaxCallSeconds, "queued_at": i.QueuedAt,
-		"trunk": i.Trunk, "instance_id": i.InstanceID, "time_zone": i.TimeZone, "at": i.At, "lease": s.timing.InstanceLease,
+		"trunk": i.Trunk, "instance_id": i.InstanceID, "time_zone": i.TimeZone, "by_person": i.ByPerson, "at": i.At, "lease": s.timing.InstanceLease,
 		"claim_lease": s.timing.ClaimLease, "version": restoredVersion,
 		"grace": s.timing.RingLimit + s.timing.WatchdogGrace,
 	}
