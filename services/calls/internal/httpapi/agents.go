@@ -80,10 +80,10 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 	if added, err = a.store.AddAgent(r.Context(), added, a.now()); err != nil {
 		return err
 	}
+	httpserver.SetETag(w, added.Version) // also for a 503, because the agent is stored
 	if err := a.publishAgent(r, "Agent "+added.ID.String(), added); err != nil {
 		return err
 	}
-	httpserver.SetETag(w, added.Version)
 	return httpserver.WriteJSON(w, http.StatusCreated, agentView(added))
 }
 
@@ -145,11 +145,10 @@ func (a *API) changeAgent(w http.ResponseWriter, r *http.Request) error {
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
-	changed, err := a.change(r, func(found *agents.Agent) error { return found.Change(body) })
+	changed, err := a.change(w, r, func(found *agents.Agent) error { return found.Change(body) })
 	if err != nil {
 		return err
 	}
-	httpserver.SetETag(w, changed.Version)
 	return httpserver.WriteJSON(w, http.StatusOK, agentView(changed))
 }
 
@@ -161,7 +160,7 @@ type deletedBody struct {
 // deleteAgent handles DELETE /admin/v1/workspaces/{id}/agents/{agent_id}. Queued requests of the
 // agent become blocked with invalid_agent. It responds when the dialer has stored the deletion.
 func (a *API) deleteAgent(w http.ResponseWriter, r *http.Request) error {
-	changed, err := a.change(r, func(found *agents.Agent) error {
+	changed, err := a.change(w, r, func(found *agents.Agent) error {
 		found.Delete(a.now())
 		return nil
 	})
@@ -171,8 +170,12 @@ func (a *API) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, deletedBody{Deleted: true, ID: changed.ID})
 }
 
-// change changes an agent, if the header If-Match of the request permits it.
-func (a *API) change(r *http.Request, change func(*agents.Agent) error) (agents.Agent, error) {
+// change changes an agent, if the header If-Match of the request permits it. It sets the ETag of
+// the stored agent. So after a 503 because the dialer did not respond, the client can repeat the
+// change.
+func (a *API) change(
+	w http.ResponseWriter, r *http.Request, change func(*agents.Agent) error,
+) (agents.Agent, error) {
 	workspaceID, id, err := agentPath(r)
 	if err != nil {
 		return agents.Agent{}, err
@@ -186,6 +189,7 @@ func (a *API) change(r *http.Request, change func(*agents.Agent) error) (agents.
 	if err != nil {
 		return agents.Agent{}, convertNotFound(err, "agent")
 	}
+	httpserver.SetETag(w, changed.Version)
 	return changed, a.publishAgent(r, "The change", changed)
 }
 

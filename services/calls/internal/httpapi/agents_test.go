@@ -1,10 +1,14 @@
 package httpapi_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 
+	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+
+	"ringfence.dev/proto/eventv1"
 )
 
 func TestAgents_ShowRetiringModels(t *testing.T) {
@@ -78,5 +82,30 @@ func TestAgents_IfMatchRefusesAnOldVersion(t *testing.T) {
 	}
 	if got := r.do("DELETE", path, nil, "If-Match", "*").status; got != http.StatusOK {
 		t.Errorf("DELETE with If-Match: * = %d, want 200", got)
+	}
+}
+
+// The change is stored, but the dialer does not respond. The client repeats it with the ETag of the
+// 503.
+func TestAgents_ChangeCanBeRepeatedAfterA503(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := r.admin("/agents/" + r.agent.String())
+	tag := r.do("GET", path, nil).header.Get("ETag")
+	r.peers.mu.Lock()
+	r.peers.applyAgent = func(context.Context, *eventv1.AgentEvent) error {
+		return connect.NewError(connect.CodeUnavailable, nil)
+	}
+	r.peers.mu.Unlock()
+	change := map[string]any{"name": "Ada 2"}
+	refused := r.do("PATCH", path, change, "If-Match", tag)
+	if refused.status != http.StatusServiceUnavailable {
+		t.Fatalf("PATCH while the dialer does not respond = %d %v, want 503", refused.status, refused.body)
+	}
+	r.peers.mu.Lock()
+	r.peers.applyAgent = nil
+	r.peers.mu.Unlock()
+	if got := r.do("PATCH", path, change, "If-Match", refused.header.Get("ETag")); got.status != http.StatusOK {
+		t.Errorf("PATCH with the ETag of the 503 = %d %v, want 200", got.status, got.body)
 	}
 }

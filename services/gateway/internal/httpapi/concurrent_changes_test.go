@@ -1,15 +1,18 @@
 package httpapi_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
@@ -101,4 +104,24 @@ func TestChangeWorkspace_ChecksTheVersionBeforeTheBody(t *testing.T) {
 	}
 	got := send(t, "PATCH", r.admin.URL+path, operatorToken, `{"max_live_calls":"many"}`, old)
 	wantAnswer(t, "an old version", got, http.StatusPreconditionFailed, "precondition_failed")
+}
+
+// The change is stored, but a service does not respond. The client repeats it with the ETag of the
+// 503.
+func TestChangeWorkspace_ChangeCanBeRepeatedAfterA503(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := "/admin/v1/workspaces/" + r.workspace("")
+	header := http.Header{"If-Match": {r.operator("GET", path, "").header.Get("ETag")}}
+	r.settings[proxy.Dialer].onApply(func(context.Context, *eventv1.WorkspaceEvent) error {
+		return connect.NewError(connect.CodeUnavailable, nil)
+	})
+	const change = `{"max_live_calls":7}`
+	refused := send(t, "PATCH", r.admin.URL+path, operatorToken, change, header)
+	wantAnswer(t, "while the dialer does not respond", refused, http.StatusServiceUnavailable, "unavailable")
+	r.settings[proxy.Dialer].onApply(nil)
+	got := send(t, "PATCH", r.admin.URL+path, operatorToken, change, http.Header{"If-Match": {refused.header.Get("ETag")}})
+	if got.status != http.StatusOK {
+		t.Errorf("PATCH with the ETag of the 503 = %d %s, want 200", got.status, got.body)
+	}
 }

@@ -111,10 +111,10 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	httpserver.SetETag(w, saved.Version) // also for a 503, because the workspace is stored
 	if err := a.peers.ApplyWorkspace(ctx, "Workspace "+id.String(), saved.Event(), workspaces.AllServices()); err != nil {
 		return err
 	}
-	httpserver.SetETag(w, saved.Version)
 	return httpserver.WriteJSON(w, http.StatusCreated, viewWorkspace(saved))
 }
 
@@ -163,9 +163,9 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	httpserver.SetETag(w, saved.Version) // also for a 503, so that the client can repeat the stored change
 	if err := a.peers.ApplyWorkspace(ctx, "The change", saved.Event(), body.Services()); err != nil {
 		return err
 	}
-	httpserver.SetETag(w, saved.Version)
 	return httpserver.WriteJSON(w, http.StatusOK, viewWorkspace(saved))
 }

@@ -54,8 +54,8 @@ func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, erro
 		return OwnerResponse{}, fmt.Errorf("make request to %s: %w", q.Owner, err)
 	}
 	for _, name := range []string{"Content-Type", "Accept", "If-Match"} {
-		if value := q.Header.Get(name); value != "" {
-			request.Header.Set(name, value)
+		if values := q.Header.Values(name); len(values) > 0 {
+			request.Header[name] = values
 		}
 	}
 	sign(request, to)
