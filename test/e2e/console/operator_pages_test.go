@@ -86,12 +86,13 @@ func TestEmergency_PauseOfAnAgentEndsByItself(t *testing.T) {
 	b.resumeLater(t, "/workspaces/{workspace}/agents/"+b.AgentID+"/dialing")
 	b.visit(t, "/w/{workspace}/emergency?scope=agent:{workspace}:"+b.AgentID)
 	b.run(t, chromedp.SendKeys("#reason", "Hallucinates"), chromedp.SetValue("#until", "2020-01-01T10:00"),
-		chromedp.Submit("#reason"))
+		chromedp.SendKeys("#pause-confirmation", "PAUSE"), chromedp.Submit("#reason"))
 	b.shows(t, "#until-fault", "must be in the future")
 	reason := script[string](t, b, `document.querySelector("#reason").value`)
 	sharedstack.Equal(t, "the reason is kept", reason, "Hallucinates")
 	until := script[string](t, b, `new Date(Date.now() + 36e5 * 24 * 30).toISOString().slice(0, 16)`)
-	b.run(t, chromedp.SetValue("#until", until), chromedp.Submit("#reason"))
+	b.run(t, chromedp.SetValue("#until", until), chromedp.SendKeys("#pause-confirmation", "PAUSE"),
+		chromedp.Submit("#reason"))
 	b.shows(t, "#stops", "Dialing of an agent is paused.")
 	b.shows(t, "#stops", "Hallucinates")
 	b.visit(t, "/operator/emergency")

@@ -52,8 +52,7 @@ type pauseForm struct {
 	Scope, Reason, Until string
 	Choices              []scopeChoice
 	Fault                *fault
-	// Word is the word that the person must type to confirm the pause. If it is empty, no
-	// confirmation is needed.
+	// Word is the word that the person must type to confirm the pause.
 	Word string
 }
 
@@ -110,10 +109,21 @@ func (v *visit) setDialing() (done string, err error) {
 }
 
 func (v *visit) pauseForm() pauseForm {
+	word := v.pauseWord()
 	if v.r.Method == http.MethodGet {
-		return pauseForm{Scope: v.query("scope")}
+		return pauseForm{Scope: v.query("scope"), Word: word}
 	}
-	return pauseForm{Scope: v.form("scope"), Reason: v.form("reason"), Until: v.form("until")}
+	return pauseForm{Scope: v.form("scope"), Reason: v.form("reason"), Until: v.form("until"), Word: word}
+}
+
+func (v *visit) pauseWord() string {
+	return v.server.templates.text(v.settings.Language, "emergency.word")
+}
+
+// pauseConfirmed reports whether the form resumes dialing, or the person typed the word that
+// confirms a pause.
+func (v *visit) pauseConfirmed() bool {
+	return v.form("state") != "paused" || v.form("confirmation") == v.pauseWord()
 }
 
 // stopChange is an entry of the audit log: a hang-up, or a pause or resumption of dialing.
@@ -153,7 +163,7 @@ func (v *visit) systemEmergency(refused *fault) (view, error) {
 	)
 	data.Trunks, data.MoreWorkspaces = trunks.Data, workspaces.HasMore
 	data.Form = v.pauseForm()
-	data.Form.Fault, data.Form.Word = refused, v.server.templates.text(v.settings.Language, "emergency.word")
+	data.Form.Fault = refused
 	data.Form.Choices = []scopeChoice{{Level: everything, Value: everything}}
 	for _, w := range workspaces.Data {
 		data.Form.Choices = append(data.Form.Choices,
@@ -232,8 +242,7 @@ func stopChanges(entries []operatorAuditEntry) (changes []stopChange) {
 // changeSystemDialing pauses or resumes dialing. To pause dialing, the person must type a
 // confirmation word.
 func changeSystemDialing(v *visit) (view, error) {
-	word := v.server.templates.text(v.settings.Language, "emergency.word")
-	if v.form("state") == "paused" && v.form("confirmation") != word {
+	if !v.pauseConfirmed() {
 		return view{redirect: "/operator/emergency", done: "not_confirmed"}, nil
 	}
 	done, err := v.setDialing()
@@ -286,6 +295,9 @@ func (v *visit) workspaceEmergency(refused *fault) (view, error) {
 	}
 	own := workspaceLevel + ":" + v.workspace.String()
 	data.Form.Choices = []scopeChoice{{Level: workspaceLevel, Value: own}}
+	if data.Form.Scope == "" {
+		data.Form.Scope = own
+	}
 	if data.Dialing.State == openapi.DialingStatePaused {
 		pause := gateway.Pause{Level: workspaceLevel, ID: &v.workspace, Dialing: data.Dialing}
 		data.Pauses = []activePause{{Pause: pause, Scope: own}}
@@ -328,11 +340,16 @@ func (v *visit) agentPauses(agents []gateway.Agent) (pauses []gateway.Pause, err
 	return pauses, nil
 }
 
-// changeWorkspaceDialing pauses or resumes the workspace of the page, or one of its agents.
+// changeWorkspaceDialing pauses or resumes the workspace of the page, or one of its agents. To pause
+// dialing, the person must type a confirmation word.
 func changeWorkspaceDialing(v *visit) (view, error) {
 	level, rest, _ := strings.Cut(v.form("scope"), ":")
-	if level != workspaceLevel && level != agentLevel || !strings.HasPrefix(rest, v.workspace.String()) {
+	_, valid := v.dialingPath(v.form("scope"))
+	if !valid || level != workspaceLevel && level != agentLevel || !strings.HasPrefix(rest, v.workspace.String()) {
 		return view{}, errNotFound
+	}
+	if !v.pauseConfirmed() {
+		return view{redirect: v.path("emergency"), done: "not_confirmed"}, nil
 	}
 	done, err := v.setDialing()
 	if refused := faultOf(err); refused != nil {

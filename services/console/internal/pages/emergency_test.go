@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,13 +150,20 @@ func TestEmergency_MemberPausesTheWorkspaceAndAnAgent(t *testing.T) {
 	}
 	for scope, path := range map[string]string{"workspace:" + workspaceID: "/v1/dialing",
 		"agent:" + workspaceID + ":" + agentID: dialing} {
-		w := s.submit("/w/"+workspaceID+"/emergency", url.Values{"scope": {scope}, "state": {"paused"}, "reason": {"x"}})
+		form := url.Values{"scope": {scope}, "state": {"paused"}, "reason": {"x"}}
+		w := s.submit("/w/"+workspaceID+"/emergency", form)
+		wantHeader(t, w, "Location", "/w/"+workspaceID+"/emergency?done=not_confirmed")
+		wantEqual(t, "changes without the typed word", slices.ContainsFunc(s.sent(path), isPut), false)
+		form.Set("confirmation", "PAUSE")
+		w = s.submit("/w/"+workspaceID+"/emergency", form)
 		wantHeader(t, w, "Location", "/w/"+workspaceID+"/emergency?done=dialing_paused")
 		if got, want := s.body(path), `{"reason":"x","state":"paused"}`; got != want {
 			t.Errorf("body for %s = %s, want %s", path, got, want)
 		}
 	}
 }
+
+func isPut(r *http.Request) bool { return r.Method == http.MethodPut }
 
 // A background update must not read the state of every agent.
 func TestEmergency_BackgroundUpdateReadsNoAgentStates(t *testing.T) {
