@@ -119,7 +119,7 @@ func Catalogue() []Section {
 			{409, []string{"insufficient_credits"}, "an adjustment would take the spendable credit below zero."},
 			{409, []string{"number_exists"}, "the number is in use."},
 			{412, []string{"precondition_failed"},
-				"the agent or the workspace was changed after it was read. Read it again, then send `If-Match` with the " +
+				"the workspace, agent or trunk was changed after it was read. Read it again, then send `If-Match` with the " +
 					"new `ETag`."},
 			{409, []string{"trunk_exists"}, "another trunk has this name."},
 			{409, []string{"trunk_disabled"},
@@ -142,6 +142,8 @@ func Catalogue() []Section {
 			{409, []string{"last_owner"},
 				"the last owner or operator cannot be removed. Give another person the role first."},
 			{409, []string{"last_passkey"}, "the last passkey cannot be deleted. Register another one first."},
+			{412, []string{"precondition_failed"},
+				"the role of the member was changed after it was read. Read it again, then send `If-Match` with the new `ETag`."},
 		}},
 	}
 }

@@ -31,6 +31,7 @@ type member struct {
 	gateway.Person
 	Role       string `json:"role"`
 	FromGroups bool   `json:"from_groups"`
+	ETag       string `json:"etag"`
 }
 
 // sentInvitation is an invitation to the workspace. Token and URL are set only in the response to
@@ -78,13 +79,17 @@ func showMembers(v *visit) (view, error) {
 	return view{template: "members", title: "members.title", nav: "members", data: data}, err
 }
 
+// changeRole gives a member another role, unless another person changed the role after the page was
+// shown.
 func changeRole(v *visit) (view, error) {
 	path, err := v.pathOf(membersPath, "person")
 	if err != nil {
 		return view{}, err
 	}
-	_, err = gateway.Do[member](v.r.Context(), v.Session,
-		gateway.Request{Method: http.MethodPatch, Path: path, Body: map[string]string{"role": v.form("role")}})
+	err = v.patchVersion(path, v.form("version"), map[string]string{"role": v.form("role")})
+	if gateway.Is(err, "precondition_failed") {
+		return view{redirect: v.path("members"), done: "role_changed_before"}, nil
+	}
 	return view{redirect: v.path("members"), done: "role_changed"}, err
 }
 

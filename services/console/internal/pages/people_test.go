@@ -179,7 +179,13 @@ func TestMembers_AcceptedInvitationsAreNotPending(t *testing.T) {
 func TestMembers_ActionsAreSentToTheGateway(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
-	w := s.post(home+"/members/"+itemID+"/role", "role", "developer")
+	s.set("GET "+membersPath, map[string]any{"data": []any{map[string]any{"id": itemID, "role": "viewer",
+		"etag": `"viewer"`}}})
+	s.set("GET "+membersPath+"/"+itemID, tagged{etag: `"viewer"`})
+	wantBody(t, s.get(home+"/members"), `name="version" value="&#34;viewer&#34;"`)
+	w := s.post(home+"/members/"+itemID+"/role", "role", "developer", "version", `"compliance"`)
+	wantHeader(t, w, "Location", home+"/members?done=role_changed_before")
+	w = s.post(home+"/members/"+itemID+"/role", "role", "developer", "version", `"viewer"`)
 	wantHeader(t, w, "Location", home+"/members?done=role_changed")
 	wantEqual(t, "body", s.body(membersPath+"/"+itemID), `{"role":"developer"}`)
 	wantHeader(t, s.post(home+"/members/"+itemID+"/remove", "reason", "x"), "Location",

@@ -1,8 +1,6 @@
 package pages
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -62,8 +60,7 @@ type trunkFormData struct {
 	// Saved is the stored name. HasPassword is whether a password is stored.
 	Saved       string
 	HasPassword bool
-	// Version identifies the settings that the person sees. With it, changeTrunk detects a change
-	// by another person.
+	// Version is the ETag of the trunk that the person sees.
 	Version string
 	Fault   *fault
 }
@@ -134,18 +131,15 @@ func (v *visit) trunkSettings() (path string, data trunkFormData, err error) {
 	if path, err = v.trunkPath(); err != nil {
 		return path, data, err
 	}
-	found, err := gateway.Get[map[string]json.RawMessage](v.r.Context(), v.Session, path, nil)
+	found, version, err := gateway.GetTagged[map[string]json.RawMessage](v.r.Context(), v.Session, path)
 	if err != nil {
 		return path, data, err
 	}
-	data = trunkFormData{ID: v.r.PathValue("trunk"), Values: map[string]string{}}
-	sum := sha256.New()
+	data = trunkFormData{ID: v.r.PathValue("trunk"), Values: map[string]string{}, Version: version}
 	for _, field := range trunkFields() {
-		value := settingText(found[field.Name])
-		data.Values[field.Name] = value
-		sum.Write([]byte(strconv.Quote(value)))
+		data.Values[field.Name] = settingText(found[field.Name])
 	}
-	data.Version, data.Saved = hex.EncodeToString(sum.Sum(nil)), data.Values["name"]
+	data.Saved = data.Values["name"]
 	data.HasPassword = settingText(found["has_password"]) == "true"
 	return path, data, nil
 }
@@ -217,17 +211,16 @@ func changeTrunk(v *visit) (view, error) {
 		return view{}, err
 	}
 	body, refused := v.trunkChanges(data.Values)
-	if refused == nil && data.Version != v.form("version") {
-		refused = &fault{Status: http.StatusConflict,
-			Message: v.server.templates.text(v.settings.Language, "form.changed")}
-	}
 	if refused == nil {
-		v.giveReason() // the reason is optional
-		err = v.patch(path, body)
-		refused = faultOf(err)
+		v.giveReason() // optional
+		err = v.patchVersion(path, v.form("version"), body)
+		refused = v.faultOf(err)
 	}
 	if refused != nil {
 		data.Values, data.Fault = v.trunkValues(), refused
+		if refused.Status != http.StatusPreconditionFailed {
+			data.Version = v.form("version") // the version that the person saw
+		}
 		return trunkFormView(data), nil
 	}
 	return view{redirect: "/operator/trunks/" + data.ID, done: "trunk_changed"}, err

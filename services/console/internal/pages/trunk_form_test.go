@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,21 +17,21 @@ const (
 	trunkAPIPath = "/admin/v1/trunks/" + agentID
 )
 
-var savedTrunk = map[string]any{"id": agentID, "name": "Carrier", "host": "sip.example.com", "port": 5061,
+var savedTrunk = tagged{etag: `"7"`, body: map[string]any{"id": agentID, "name": "Carrier", "host": "sip.example.com", "port": 5061,
 	"transport": "tls", "status": "active", "username": "ringfence", "has_password": true, "register": true,
 	"caller_ids": []string{"+14155550101", "+14155550102"}, "codecs": []string{"opus"}, "channels": 30,
-	"ca_certificates": "line 1\nline 2\n", "outbound_proxy": nil}
+	"ca_certificates": "line 1\nline 2\n", "outbound_proxy": nil}}
 
 // trunkForm reads the form of the page's trunk, as a browser does.
 func trunkForm(t *testing.T, s site) url.Values {
 	t.Helper()
 	body := s.get(trunkPage + "/settings").Body.String()
 	_, version, found := strings.Cut(body, `name="version" value="`)
-	version, _, closed := strings.Cut(version, `"`)
+	version, _, closed := strings.Cut(version, `">`)
 	if !found || !closed || version == "" {
 		t.Fatalf("the form has no version:\n%s", body)
 	}
-	return url.Values{"version": {version}, "name": {"Carrier"}, "host": {"sip.example.com"}, "port": {"5061"},
+	return url.Values{"version": {html.UnescapeString(version)}, "name": {"Carrier"}, "host": {"sip.example.com"}, "port": {"5061"},
 		"transport": {"tls"}, "status": {"active"}, "username": {"ringfence"}, "register": {"true"},
 		"caller_ids": {"+14155550101\r\n+14155550102"}, "codecs": {"opus"}, "channels": {"30"},
 		"ca_certificates": {"line 1\r\nline 2\r\n"}, "password": {""}}
@@ -76,7 +77,7 @@ func TestTrunkForm_RefusedFormKeepsItsValues(t *testing.T) {
 	}{
 		"a number":          {"channels", "many", "This must be a whole number.", 422, 0},
 		"of the gateway":    {"host", hostile, `id="host-fault" role="alert">host must be`, 422, 1},
-		"by another person": {"version", "old", "Someone changed this in the meantime.", 409, 0},
+		"by another person": {"version", "old", "Someone changed this in the meantime.", 412, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,4 +139,20 @@ func TestTrunkForm_RemovesATrunkWhoseNameIsTyped(t *testing.T) {
 		w := s.submit(trunkPage+"/remove", url.Values{"confirmation": {confirmation}, "reason": {"x"}})
 		wantHeader(t, w, "Location", want)
 	}
+}
+
+// A refused form keeps the version that the person saw. After a change by another person, the form
+// has the new version.
+func TestTrunkForm_RefusedFormKeepsItsVersion(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Operator)
+	s.set("GET "+trunkAPIPath, savedTrunk)
+	form := trunkForm(t, s)
+	s.set("GET "+trunkAPIPath, tagged{etag: `"8"`, body: savedTrunk.body})
+	form.Set("channels", "many")
+	wantBody(t, s.submit(trunkPage+"/settings", form), `name="version" value="&#34;7&#34;"`)
+	form.Set("channels", "40")
+	w := s.submit(trunkPage+"/settings", form)
+	wantStatus(t, w, http.StatusPreconditionFailed)
+	wantBody(t, w, `name="version" value="&#34;8&#34;"`)
 }

@@ -110,6 +110,7 @@ func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) writeTrunk(w http.ResponseWriter, r *http.Request, status int, t trunks.Trunk) error {
+	httpserver.SetETag(w, t.Version)
 	return httpserver.WriteJSON(w, status, a.readStates(r.Context()).viewTrunk(t))
 }
 
@@ -128,20 +129,29 @@ func (a *API) readTrunk(w http.ResponseWriter, r *http.Request) error {
 
 // changeTrunk handles PATCH /admin/v1/trunks/{trunk_id}. Settings that are not in the body stay
 // unchanged. null resets a setting to its default. Live calls keep the settings with which they
-// began.
+// began. The version of the header If-Match is checked before the body.
 func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
 		return err
 	}
-	if _, err := a.trunks.Find(r.Context(), id); err != nil {
+	found, err := a.trunks.Find(r.Context(), id)
+	if err != nil {
 		return refusedTrunk(err, "") // for an unknown trunk, the response is 404 even if the body is invalid
+	}
+	if err := httpserver.CheckIfMatch(r, found.Version); err != nil {
+		return err
 	}
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
-	changed, err := a.trunks.Change(r.Context(), id, func(t *trunks.Trunk) error { return t.Change(body) })
+	changed, err := a.trunks.Change(r.Context(), id, func(t *trunks.Trunk) error {
+		if err := httpserver.CheckIfMatch(r, t.Version); err != nil {
+			return err
+		}
+		return t.Change(body)
+	})
 	if err != nil {
 		return refusedTrunk(err, changed.Name)
 	}
@@ -155,7 +165,8 @@ func (a *API) removeTrunk(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.trunks.Remove(r.Context(), id); err != nil {
+	err = a.trunks.Remove(r.Context(), id, func(t trunks.Trunk) error { return httpserver.CheckIfMatch(r, t.Version) })
+	if err != nil {
 		return refusedTrunk(err, "")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, struct {

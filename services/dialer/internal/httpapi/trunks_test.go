@@ -237,3 +237,39 @@ func TestAgentKeys_PutWaitsForTheRecordOfANewAgent(t *testing.T) {
 		t.Errorf("PUT = %d", status)
 	}
 }
+
+func TestTrunks_IfMatchRefusesAnOldVersion(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	send := func(method, path, body, tag string) *httptest.ResponseRecorder {
+		request, _ := testkit.Request(t, method, path, []byte(body))
+		if tag != "" {
+			request.Header.Set("If-Match", tag)
+		}
+		o.sign(t, request)
+		answer := httptest.NewRecorder()
+		o.handler.ServeHTTP(answer, request)
+		return answer
+	}
+	created := send(http.MethodPost, lines, wholeTrunk, "")
+	var made struct{ ID string }
+	if err := json.Unmarshal(created.Body.Bytes(), &made); err != nil {
+		t.Fatal(err)
+	}
+	path, old := lines+"/"+made.ID, created.Header().Get("ETag")
+	if got := send(http.MethodGet, path, "", "").Header().Get("ETag"); got != old {
+		t.Errorf("ETag of GET = %q, want %q as in the response of POST", got, old)
+	}
+	changed := send(http.MethodPatch, path, `{"channels":20}`, old)
+	if changed.Code != http.StatusOK {
+		t.Fatalf("PATCH with the ETag = %d %s, want 200", changed.Code, changed.Body)
+	}
+	for method, body := range map[string]string{http.MethodPatch: `{"channels":"not checked first"}`, http.MethodDelete: ""} {
+		if got := send(method, path, body, old).Code; got != http.StatusPreconditionFailed {
+			t.Errorf("%s with an old ETag = %d, want 412", method, got)
+		}
+	}
+	if got := send(http.MethodDelete, path, "", changed.Header().Get("ETag")).Code; got != http.StatusOK {
+		t.Errorf("DELETE with the new ETag = %d, want 200", got)
+	}
+}

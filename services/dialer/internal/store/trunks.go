@@ -135,17 +135,23 @@ func (s *Trunks) Change(
 
 const removeTrunk = `DELETE FROM trunks WHERE trunk_id = @trunk_id`
 
-// Remove deletes a trunk. It returns pg.ErrNotFound if there is no such trunk.
-func (s *Trunks) Remove(ctx context.Context, id uuid.UUID) error {
+// Remove passes a trunk to check, and deletes it if check returns nil. It returns pg.ErrNotFound if
+// there is no such trunk, or the error of check.
+func (s *Trunks) Remove(ctx context.Context, id uuid.UUID, check func(trunks.Trunk) error) error {
 	defer s.dropCache()
-	deleted, err := s.pool.Exec(ctx, removeTrunk, pg.Args{"trunk_id": id})
-	switch {
-	case err != nil:
-		return fmt.Errorf("remove trunk %s: %w", id, err)
-	case deleted.RowsAffected() == 0:
-		return pg.ErrNotFound
-	}
-	return nil
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		found, err := s.queryTrunk(ctx, tx, lock, id)
+		if err != nil {
+			return err
+		}
+		if err := check(found); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, removeTrunk, pg.Args{"trunk_id": id}); err != nil {
+			return fmt.Errorf("remove trunk %s: %w", id, err)
+		}
+		return nil
+	})
 }
 
 const listTrunks = `SELECT ` + trunkColumns + ` FROM trunks WHERE @after::uuid IS NULL OR trunk_id < @after ORDER BY trunk_id DESC LIMIT @rows`

@@ -18,10 +18,22 @@ type memberView struct {
 	personView
 	Role       people.Role `json:"role"`
 	FromGroups bool        `json:"from_groups"`
+	// ETag is also in the header of the response about one member. A list has it for each member.
+	ETag string `json:"etag"`
 }
 
 func viewMember(m people.Member) memberView {
-	return memberView{personView: viewPerson(m.Person), Role: m.Role, FromGroups: m.FromGroups}
+	return memberView{personView: viewPerson(m.Person), Role: m.Role, FromGroups: m.FromGroups,
+		ETag: memberETag(m.Role, m.FromGroups)}
+}
+
+// memberETag returns the ETag of a member. It contains what PATCH can change, so a role that was
+// changed and changed back has the same ETag.
+func memberETag(role people.Role, fromGroups bool) string {
+	if fromGroups {
+		return `"` + string(role) + `-from-groups"`
+	}
+	return `"` + string(role) + `"`
 }
 
 func (d directory) listMembers(w http.ResponseWriter, r *http.Request) error {
@@ -49,7 +61,9 @@ func (d directory) writeMember(w http.ResponseWriter, r *http.Request, personID 
 	if err != nil {
 		return memberError(err)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, viewMember(found))
+	shown := viewMember(found)
+	w.Header().Set("ETag", shown.ETag)
+	return httpserver.WriteJSON(w, http.StatusOK, shown)
 }
 
 // changeMember handles PATCH /console/v1/members/{person_id}. The tokens of the person's sessions
@@ -68,7 +82,10 @@ func (d directory) changeMember(w http.ResponseWriter, r *http.Request) error {
 	if !body.Role.IsWorkspaceRole() {
 		return apierr.Validation("role", "must be owner, developer, compliance or viewer.")
 	}
-	if err := d.store.SetRole(r.Context(), id, visitorOf(r).workspaceID, body.Role); err != nil {
+	err = d.store.SetRole(r.Context(), id, visitorOf(r).workspaceID, body.Role, func(role people.Role, fromGroups bool) error {
+		return httpserver.CheckIfMatchTag(r, memberETag(role, fromGroups))
+	})
+	if err != nil {
 		return memberError(err)
 	}
 	return d.writeMember(w, r, id)

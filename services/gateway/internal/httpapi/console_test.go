@@ -740,3 +740,33 @@ func hashOf(token string) []byte {
 	hash := people.HashSecret(token)
 	return hash[:]
 }
+
+func TestConsole_ChangeOfARoleNeedsItsPresentETag(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.newConsole()
+	workspace := r.workspace("")
+	owner, _ := r.memberSession(workspace, people.Owner)
+	_, personID := r.memberSession(workspace, people.Viewer)
+	path := "/console/v1/members/" + personID.String()
+	read := r.visitIn(workspace, "GET", path, owner, "")
+	tag := read.header.Get("ETag")
+	if got := read.member("etag"); got != tag || tag == "" {
+		t.Fatalf("etag of the body = %q, want %q as in the header", got, tag)
+	}
+	change := func(role, tag string) answered {
+		return send(t, "PATCH", r.console.URL+path, owner, `{"role":"`+role+`"}`,
+			http.Header{"Ringfence-Workspace": {workspace}, "If-Match": {tag}})
+	}
+	changed := change("developer", tag)
+	wantAnswer(t, "with the ETag", changed, http.StatusOK, "")
+	wantAnswer(t, "with an old ETag", change("compliance", tag), http.StatusPreconditionFailed, "precondition_failed")
+	if got := r.visitIn(workspace, "GET", path, owner, "").member("role"); got != "developer" {
+		t.Errorf("role = %s, want developer", got)
+	}
+	before := changed.header.Get("ETag")
+	r.exec(`UPDATE memberships SET from_groups = true WHERE person_id = $1`, personID)
+	wantAnswer(t, "after the provider set the role", change("compliance", before),
+		http.StatusPreconditionFailed, "precondition_failed")
+	wantAnswer(t, "with any ETag", change("compliance", "*"), http.StatusOK, "")
+}

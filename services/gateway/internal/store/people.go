@@ -168,16 +168,30 @@ const (
 	lockOperators = `LOCK TABLE memberships IN SHARE ROW EXCLUSIVE MODE`
 	othersOfRole  = `SELECT count(*) FROM memberships
 	WHERE role = @role AND person_id <> @person AND workspace_id IS NOT DISTINCT FROM @workspace`
-	roleOf = `SELECT role FROM memberships
+	roleOf = `SELECT role, from_groups FROM memberships
 	WHERE person_id = @person AND workspace_id IS NOT DISTINCT FROM @workspace`
 	deleteMembership = `DELETE FROM memberships
 	WHERE person_id = @person AND workspace_id IS NOT DISTINCT FROM @workspace`
 )
 
-// SetRole changes the role of a member. It returns pg.ErrNotFound if the person is not a member,
-// and ErrLastOwner if the workspace would have no owner.
-func (s *Store) SetRole(ctx context.Context, personID, workspaceID uuid.UUID, role people.Role) error {
-	return s.changeMember(ctx, personID, &workspaceID, func(tx pgx.Tx, old people.Role) (keeps bool, err error) {
+// heldRole is the role of a person in a workspace, or as an operator.
+type heldRole struct {
+	Role       people.Role `db:"role"`
+	FromGroups bool        `db:"from_groups"`
+}
+
+// SetRole changes the role of a member, if check accepts the role that the member has. It returns
+// pg.ErrNotFound if the person is not a member, ErrLastOwner if the workspace would have no owner,
+// or the error of check.
+func (s *Store) SetRole(
+	ctx context.Context, personID, workspaceID uuid.UUID, role people.Role,
+	check func(role people.Role, fromGroups bool) error,
+) error {
+	return s.changeMember(ctx, personID, &workspaceID, func(tx pgx.Tx, held heldRole) (keeps bool, err error) {
+		if err := check(held.Role, held.FromGroups); err != nil {
+			return false, err
+		}
+		old := held.Role
 		if role != old && old == people.Owner {
 			if err := endInvitationsBy(ctx, tx, personID, &workspaceID); err != nil {
 				return false, err
@@ -204,7 +218,7 @@ func endInvitationsBy(ctx context.Context, tx pgx.Tx, personID uuid.UUID, worksp
 // RemoveMember removes a person from a workspace, or from the operators if workspaceID is nil. Its
 // errors are the same as those of SetRole.
 func (s *Store) RemoveMember(ctx context.Context, personID uuid.UUID, workspaceID *uuid.UUID) error {
-	return s.changeMember(ctx, personID, workspaceID, func(tx pgx.Tx, _ people.Role) (keeps bool, err error) {
+	return s.changeMember(ctx, personID, workspaceID, func(tx pgx.Tx, _ heldRole) (keeps bool, err error) {
 		_, err = tx.Exec(ctx, deleteMembership, pgx.NamedArgs{"person": personID, "workspace": workspaceID})
 		if err != nil {
 			return false, fmt.Errorf("delete membership of %s: %w", personID, err)
@@ -220,7 +234,7 @@ func (s *Store) RemoveMember(ctx context.Context, personID uuid.UUID, workspaceI
 // this role. Concurrent changes of owners, or of operators, run one after the other.
 func (s *Store) changeMember(
 	ctx context.Context, personID uuid.UUID, workspaceID *uuid.UUID,
-	change func(tx pgx.Tx, old people.Role) (keeps bool, err error),
+	change func(tx pgx.Tx, held heldRole) (keeps bool, err error),
 ) error {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		lock := lockMembers
@@ -234,15 +248,15 @@ func (s *Store) changeMember(
 				return err
 			}
 		}
-		old, err := pg.Value[people.Role](ctx, tx, roleOf, args)
+		held, err := pg.One[heldRole](ctx, tx, roleOf, args)
 		if err != nil {
 			return err
 		}
-		keeps, err := change(tx, old)
-		if err != nil || keeps || (old != people.Owner && old != people.Operator) {
+		keeps, err := change(tx, held)
+		if err != nil || keeps || (held.Role != people.Owner && held.Role != people.Operator) {
 			return err
 		}
-		args["role"] = old
+		args["role"] = held.Role
 		others, err := pg.Value[int64](ctx, tx, othersOfRole, args)
 		if err == nil && others == 0 {
 			err = ErrLastOwner

@@ -104,13 +104,13 @@ func TestSetRole_WithdrawsTheInvitationsOfAFormerOwner(t *testing.T) {
 	if _, err := st.AddInvitation(ctx, invitation, hash, people.InvitationLifetime); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.SetRole(ctx, ada, workspace, people.Owner); err != nil {
+	if err := st.SetRole(ctx, ada, workspace, people.Owner, acceptRole); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := st.OpenInvitation(ctx, hash); err != nil {
 		t.Errorf("invitation of an owner: error = %v, want nil", err)
 	}
-	if err := st.SetRole(ctx, ada, workspace, people.Viewer); err != nil {
+	if err := st.SetRole(ctx, ada, workspace, people.Viewer, acceptRole); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := st.OpenInvitation(ctx, hash); !errors.Is(err, store.ErrNoInvitation) {
@@ -169,3 +169,5 @@ func TestSignUpWithPasskey_RecoveryOfAPersonWithRolesFromGroupsIsRefused(t *test
 		t.Errorf("error = %v, want %v", err, store.ErrProviderOnly)
 	}
 }
+
+func acceptRole(people.Role, bool) error { return nil }
