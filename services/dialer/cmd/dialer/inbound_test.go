@@ -301,3 +301,31 @@ func TestSIP_InboundCallAboveTheLimitReceives486(t *testing.T) {
 		return r.pool.QueryRow(t.Context(), query).Scan(&busy) == nil && busy > 0
 	})
 }
+
+// Calls with a price wait for billing-wallet. Calls without a price must not wait for them.
+func TestInbound_FreeCallIsAnsweredWhileTheWalletHangs(t *testing.T) {
+	t.Parallel()
+	const pricedCalls = 200
+	r, _ := priced(t, "8", &eventv1.InboundSettings{IncrementSeconds: 1, MaxConcurrent: 500, MaxCallSeconds: 600})
+	hangs := make(chan struct{})
+	t.Cleanup(func() { close(hangs) })
+	r.wallet.answer = func(*billingv1.HoldRequest, int) (*billingv1.HoldResponse, error) {
+		<-hangs
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("away"))
+	}
+	const insert = `
+INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
+	end_by, deadline_at, answer_at, priced)
+SELECT gen_random_uuid(), $1, 'inbound', '+14155557001', $2, $3, 'ringing', now(), 600, now() + interval '10 minutes',
+	now() + interval '10 minutes', now(), true FROM generate_series(1, $4::integer)`
+	if _, err := r.pool.Exec(t.Context(), insert, r.workspace, inboundLine, r.agent, pricedCalls); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "billing-wallet hangs", func() bool { return r.wallet.orderCount() > 0 })
+	id := r.callIn("+14155557002")
+	r.awaitStatus(id, "in_progress")
+	// The calls with a price began to ring earlier.
+	if got := r.wallet.orderCount(); got >= pricedCalls {
+		t.Errorf("requests for a hold before the answer = %d, want less than %d", got, pricedCalls)
+	}
+}

@@ -44,6 +44,13 @@ func (w *wallet) ordersOf(call string) []*billingv1.HoldRequest {
 	})
 }
 
+// orderCount returns the number of requests for holds.
+func (w *wallet) orderCount() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.orders)
+}
+
 func insufficient() *billingv1.HoldResponse {
 	return &billingv1.HoldResponse{Result: &billingv1.HoldResponse_Insufficient{
 		Insufficient: &billingv1.Insufficient{Message: "Top up."},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,7 +18,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// maxAnswers is the highest number of inbound calls that this process answers at the same time.
+// maxAnswers is the highest number of inbound calls with a price that this process answers at the
+// same time. For calls without a price, the same limit applies separately.
 const maxAnswers = 16
 
 // Answerer answers inbound calls. For each call, it looks up the caller in contacts-compliance,
@@ -27,7 +29,8 @@ const maxAnswers = 16
 // A call is refused as busy if the workspace has reached its limit of concurrent inbound calls. If
 // the call has a price, Answerer first reserves the price of the longest permitted call in
 // billing-wallet. If the credit is not sufficient, the call is refused as busy. If billing-wallet
-// does not respond, the call continues to ring, and Answerer tries again.
+// does not respond, the call continues to ring, and Answerer tries again. Calls with and without a
+// price are answered independently, so that calls without a price do not wait for billing-wallet.
 type Answerer struct {
 	store    *store.Store
 	contacts *peers.Contacts
@@ -35,7 +38,8 @@ type Answerer struct {
 	carriers carrier.Carriers
 	relay    *outbox.Relay
 	hangUp   func()
-	wake     chan struct{}
+	// wakeFree and wakePriced start a search for calls without and with a price.
+	wakeFree, wakePriced chan struct{}
 }
 
 // NewAnswerer returns an answerer for the inbound calls of the carriers. The answerer calls hangUp
@@ -45,47 +49,62 @@ func NewAnswerer(st *store.Store, contacts *peers.Contacts, wallet *peers.Wallet
 	relay *outbox.Relay, hangUp func()) *Answerer {
 	return &Answerer{
 		store: st, contacts: contacts, wallet: wallet, carriers: carriers, relay: relay, hangUp: hangUp,
-		wake: make(chan struct{}, 1),
+		wakeFree: make(chan struct{}, 1), wakePriced: make(chan struct{}, 1),
 	}
 }
 
 // Wake makes Run search for calls to answer. It is called after an inbound call was stored, and
 // never blocks.
 func (a *Answerer) Wake() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
+	for _, wake := range []chan struct{}{a.wakeFree, a.wakePriced} {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
 // Run answers calls until ctx ends.
 func (a *Answerer) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	group.Go(func() { a.answer(ctx, false, a.wakeFree) })
+	group.Go(func() { a.answer(ctx, true, a.wakePriced) })
+	group.Wait()
+	return nil
+}
+
+// answer answers the calls with a price, or those without a price, until ctx ends.
+func (a *Answerer) answer(ctx context.Context, priced bool, wake <-chan struct{}) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C:
-		case <-a.wake:
+		case <-wake:
 		}
-		if err := a.answerDue(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "not all waiting inbound calls could be answered", "error", err)
+		for more := true; more && ctx.Err() == nil; {
+			var err error
+			if more, err = a.answerDue(ctx, priced); err != nil && ctx.Err() == nil {
+				slog.WarnContext(ctx, "not all waiting inbound calls could be answered", "error", err)
+			}
 		}
 	}
 }
 
-func (a *Answerer) answerDue(ctx context.Context) error {
-	due, err := a.store.DueAnswers(ctx)
+// answerDue answers up to maxAnswers calls at the same time. more is true if further calls can be
+// due.
+func (a *Answerer) answerDue(ctx context.Context, priced bool) (more bool, err error) {
+	due, err := a.store.DueAnswers(ctx, priced, maxAnswers)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var group errgroup.Group
-	group.SetLimit(maxAnswers)
 	for _, arrival := range due {
 		group.Go(func() error { return a.answerCall(ctx, arrival) })
 	}
-	return group.Wait()
+	return len(due) == maxAnswers, group.Wait()
 }
 
 func (a *Answerer) answerCall(ctx context.Context, arrival store.Arrival) error {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -265,6 +266,45 @@ func TestReportInbound_PublishesAnEventForEndedAndUnknownCalls(t *testing.T) {
 	for _, id := range []uuid.UUID{uuid.New(), over} {
 		if got := report(uuid.New(), id).GetCallUnknown().GetCallId(); got != id.String() {
 			t.Errorf("call_id of the unknown call = %q, want %s", got, id)
+		}
+	}
+}
+
+func (w *inboundTenant) due(st *store.Store, priced bool, limit int) (ids []uuid.UUID) {
+	w.Helper()
+	due, err := st.DueAnswers(w.Context(), priced, limit)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, arrival := range due {
+		ids = append(ids, arrival.CallID)
+	}
+	return ids
+}
+
+func TestDueAnswers_ClaimsNewCallsFirstAndPricedCallsSeparately(t *testing.T) {
+	t.Parallel()
+	price := dialqueue.Inbound{PerMinute: 20_000, IncrementSeconds: 1, MaxConcurrent: 9, MaxCallSeconds: 60}
+	w := newInboundTenant(t, newPool(t), "+14155550171", &price)
+	waiting, next := w.arrive(), w.arrive()
+	w.admit(waiting) // its hold did not succeed
+	free := price
+	free.PerMinute = 0
+	w.apply(&free)
+	unpriced := w.arrive()
+	for _, step := range []struct {
+		name   string
+		priced bool
+		limit  int
+		want   []uuid.UUID
+	}{
+		{name: "the new call", priced: true, limit: 1, want: []uuid.UUID{next}},
+		{name: "the waiting call", priced: true, limit: 9, want: []uuid.UUID{waiting}},
+		{name: "the call without a price", limit: 9, want: []uuid.UUID{unpriced}},
+		{name: "no call is claimed twice", priced: true, limit: 9},
+	} {
+		if diff := cmp.Diff(step.want, w.due(w.store, step.priced, step.limit)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
 }

@@ -288,8 +288,8 @@ func (s *Store) ForgetOrphan(ctx context.Context, callID uuid.UUID) error {
 const dueAnswers = `
 UPDATE calls SET owner = @instance, answer_at = now() + interval '3 seconds'
 WHERE call_id = ANY (ARRAY(
-	SELECT call_id FROM calls WHERE ended_at IS NULL AND ending = '' AND answer_at <= now()
-	ORDER BY answer_at LIMIT 50 FOR UPDATE SKIP LOCKED))
+	SELECT call_id FROM calls WHERE ended_at IS NULL AND ending = '' AND answer_at <= now() AND priced = @priced
+	ORDER BY admitted, answer_at LIMIT @limit FOR UPDATE SKIP LOCKED))
 RETURNING call_id, workspace_id, from_number, traceparent, test`
 
 // Arrival is an inbound call that rings.
@@ -302,10 +302,13 @@ type Arrival struct {
 	Test bool `db:"test"`
 }
 
-// DueAnswers claims the inbound calls that the dialer must answer now. This process becomes the
-// owner of these calls.
-func (s *Store) DueAnswers(ctx context.Context) ([]Arrival, error) {
-	due, err := pg.Many[Arrival](ctx, s.pool, dueAnswers, pg.Args{"instance": s.instance})
+// DueAnswers claims up to limit inbound calls that the dialer must answer now: calls with a price if
+// priced is true, otherwise calls without a price. This process becomes the owner of these calls.
+// New calls come before admitted calls, which already waited for a hold. A claimed call is due again
+// after 3 s, unless it was answered or is being ended.
+func (s *Store) DueAnswers(ctx context.Context, priced bool, limit int) ([]Arrival, error) {
+	args := pg.Args{"instance": s.instance, "priced": priced, "limit": limit}
+	due, err := pg.Many[Arrival](ctx, s.pool, dueAnswers, args)
 	if err != nil {
 		return nil, fmt.Errorf("claim arrivals: %w", err)
 	}
