@@ -164,11 +164,14 @@ func (a *Answerer) hold(ctx context.Context, arrival store.Arrival, admission st
 	if err != nil || held {
 		return held, err
 	}
+	refused, err := a.store.RefuseOwned(ctx, arrival.CallID)
+	if err != nil || !refused {
+		return false, err
+	}
 	slog.InfoContext(ctx, "inbound call refused: the credit of the workspace is not sufficient",
 		"call_id", arrival.CallID, "workspace_id", arrival.WorkspaceID)
-	err = a.changeCall(ctx, arrival.CallID, (*callstate.Call).Refuse)
 	a.hangUp()
-	return false, err
+	return false, nil
 }
 
 func (a *Answerer) changeCall(ctx context.Context, callID uuid.UUID, changeState func(*callstate.Call)) error {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -76,6 +77,28 @@ func (s *Store) Admit(
 		return a, live, fmt.Errorf("admit inbound call %s: %w", callID, err)
 	}
 	return a, live, nil
+}
+
+const lockOwnedCall = `SELECT call_id FROM calls WHERE call_id = @call_id AND owner = @instance FOR UPDATE`
+
+// RefuseOwned marks an inbound call that was not answered to be refused as busy. It has no effect if
+// this process is not the owner of the call: another process has claimed the call since, and has
+// possibly made the hold and answered the call.
+func (s *Store) RefuseOwned(ctx context.Context, callID uuid.UUID) (refused bool, err error) {
+	owned := RowGuard(lockOwnedCall, pg.Args{"call_id": callID, "instance": s.instance})
+	err = s.changeIf(ctx, owned, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
+		if c := calls[callID]; c != nil {
+			c.Refuse()
+			refused = c.Ending == callstate.EndingBusy
+		}
+	})
+	if errors.Is(err, ErrLost) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("refuse inbound call %s: %w", callID, err)
+	}
+	return refused, nil
 }
 
 const inboundCall = `

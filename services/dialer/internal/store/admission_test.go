@@ -308,3 +308,35 @@ func TestDueAnswers_ClaimsNewCallsFirstAndPricedCallsSeparately(t *testing.T) {
 		}
 	}
 }
+
+// A process claims a call, but another process claims the call before the first process has the
+// response of billing-wallet. The second process can have answered the call.
+func TestRefuseOwned_HasNoEffectAfterAnotherProcessClaimedTheCall(t *testing.T) {
+	t.Parallel()
+	settings := &dialqueue.Inbound{PerMinute: 20_000, IncrementSeconds: 1, MaxConcurrent: 9, MaxCallSeconds: 60}
+	w := newInboundTenant(t, newPool(t), "+14155550171", settings)
+	other, id := newStore(w.pool), w.arrive()
+	refuse := func(st *store.Store, want bool) {
+		t.Helper()
+		refused, err := st.RefuseOwned(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if refused != want {
+			t.Errorf("refused = %t, want %t", refused, want)
+		}
+	}
+	w.due(w.store, true, 1)
+	exec(t, w.pool, "UPDATE calls SET answer_at = now()")
+	if got := w.due(other, true, 1); len(got) != 1 {
+		t.Fatalf("calls that the other process claimed = %v, want one", got)
+	}
+	refuse(w.store, false)
+	if got := endingOf(t, w.pool, id); got != callstate.EndingNone {
+		t.Errorf("ending = %q, want none", got)
+	}
+	refuse(other, true)
+	if got := endingOf(t, w.pool, id); got != callstate.EndingBusy {
+		t.Errorf("ending = %q, want busy", got)
+	}
+}
