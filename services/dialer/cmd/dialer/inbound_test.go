@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,27 +96,65 @@ func TestInbound_PricedCallIsAnsweredAfterItsHold(t *testing.T) {
 	}
 }
 
-func TestInbound_CallWithoutSufficientCreditIsBusy(t *testing.T) {
+func TestInbound_CallWhoseHoldIsRefusedIsBusy(t *testing.T) {
 	t.Parallel()
 	r, _ := priced(t, "0.05", &eventv1.InboundSettings{
 		PerMinuteMicro: 20_000, IncrementSeconds: 6, MaxConcurrent: 7, MaxCallSeconds: 90,
 	})
-	r.wallet.answer = func(*billingv1.HoldRequest, int) (*billingv1.HoldResponse, error) { return insufficient(), nil }
+	refusal := func(code connect.Code) error { return connect.NewError(code, errors.New("no")) }
+	for i, tt := range []struct {
+		name     string
+		response *billingv1.HoldResponse
+		err      error
+	}{
+		{name: "the credit is not sufficient", response: insufficient()},
+		{name: "the workspace has no wallet", err: refusal(connect.CodeNotFound)},
+		{name: "the hold is settled", err: refusal(connect.CodeFailedPrecondition)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := r.within(t)
+			r.wallet.answerWith(func(*billingv1.HoldRequest, int) (*billingv1.HoldResponse, error) {
+				return tt.response, tt.err
+			})
+			id := r.callIn(fmt.Sprintf("+1415555700%d", i))
+			r.awaitStatus(id, "busy")
+			await(t, "the end is published", func() bool { return names(r.factsOf(id)) == "ringing ended" })
+			end := last(r.factsOf(id)).GetCall()
+			if got := end.GetHangupCause(); got != "user_busy" {
+				t.Errorf("hangup cause = %q, want user_busy", got)
+			}
+			if got := end.GetBillableSeconds(); got != 0 {
+				t.Errorf("billable seconds = %d, want 0", got)
+			}
+			if end.GetAnsweredAt() != nil {
+				t.Errorf("answered_at = %v, want nil", end.GetAnsweredAt())
+			}
+			if got := r.carrierCause(id); got != "user_busy" {
+				t.Errorf("cause at the carrier = %q, want user_busy", got)
+			}
+		})
+	}
+}
+
+// The operator has to repair these faults. The call rings and is answered after the repair.
+func TestInbound_FaultyRequestForAHoldIsLoggedAsAnError(t *testing.T) {
+	t.Parallel()
+	r, p := priced(t, "0.05", &eventv1.InboundSettings{
+		PerMinuteMicro: 20_000, IncrementSeconds: 6, MaxConcurrent: 7, MaxCallSeconds: 90,
+	})
+	codes := []connect.Code{connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument}
+	r.wallet.answerWith(func(_ *billingv1.HoldRequest, times int) (*billingv1.HoldResponse, error) {
+		if times <= len(codes) {
+			return nil, connect.NewError(codes[times-1], errors.New("faulty request"))
+		}
+		return &billingv1.HoldResponse{Result: &billingv1.HoldResponse_Held{Held: &billingv1.Held{}}}, nil
+	})
 	id := r.callIn("+14155557001")
-	r.awaitStatus(id, "busy")
-	await(t, "the end is published", func() bool { return names(r.factsOf(id)) == "ringing ended" })
-	end := last(r.factsOf(id)).GetCall()
-	if got := end.GetHangupCause(); got != "user_busy" {
-		t.Errorf("hangup cause = %q, want user_busy", got)
+	if got := names(r.ends(uuid.MustParse(id))); got != "ringing answered ended analysed" {
+		t.Errorf("facts = %s, want ringing answered ended analysed", got)
 	}
-	if got := end.GetBillableSeconds(); got != 0 {
-		t.Errorf("billable seconds = %d, want 0", got)
-	}
-	if end.GetAnsweredAt() != nil {
-		t.Errorf("answered_at = %v, want nil", end.GetAnsweredAt())
-	}
-	if got := r.carrierCause(id); got != "user_busy" {
-		t.Errorf("cause at the carrier = %q, want user_busy", got)
+	if got := strings.Count(p.output(), "ERROR billing-wallet rejected the request for a hold"); got != len(codes) {
+		t.Errorf("logged errors = %d, want %d", got, len(codes))
 	}
 }
 

@@ -22,17 +22,24 @@ func (w *wallet) Hold(
 ) (*connect.Response[billingv1.HoldResponse], error) {
 	w.mu.Lock()
 	w.orders = append(w.orders, req.Msg)
-	times := len(w.orders)
+	times, answer := len(w.orders), w.answer
 	w.mu.Unlock()
 	response := &billingv1.HoldResponse{Result: &billingv1.HoldResponse_Held{Held: &billingv1.Held{Currency: "USD"}}}
-	if w.answer == nil {
+	if answer == nil {
 		return connect.NewResponse(response), nil
 	}
-	response, err := w.answer(req.Msg, times)
+	response, err := answer(req.Msg, times)
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(response), nil
+}
+
+// answerWith sets answer while a dialer runs.
+func (w *wallet) answerWith(answer func(req *billingv1.HoldRequest, times int) (*billingv1.HoldResponse, error)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answer = answer
 }
 
 // ordersOf returns the requests to make a hold for a call.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
@@ -28,7 +29,7 @@ const maxAnswers = 16
 //
 // A call is refused as busy if the workspace has reached its limit of concurrent inbound calls. If
 // the call has a price, Answerer first reserves the price of the longest permitted call in
-// billing-wallet. If the credit is not sufficient, the call is refused as busy. If billing-wallet
+// billing-wallet. If billing-wallet refuses the hold, the call is refused as busy. If billing-wallet
 // does not respond, the call continues to ring, and Answerer tries again. Calls with and without a
 // price are answered independently, so that calls without a price do not wait for billing-wallet.
 type Answerer struct {
@@ -154,24 +155,41 @@ func (a *Answerer) answerCall(ctx context.Context, arrival store.Arrival) error 
 	return err
 }
 
-// hold reserves the price of the longest call. If the credit is not sufficient, hold marks the call
-// as refused and returns false. After an error, the caller can call hold again.
+// hold reserves the price of the longest call. If billing-wallet refuses the hold, hold marks the
+// call as refused and returns false. After an error, the caller can call hold again.
 func (a *Answerer) hold(ctx context.Context, arrival store.Arrival, admission store.Admission) (held bool, err error) {
-	held, err = a.wallet.HoldInbound(ctx, peers.InboundHold{
+	err = a.wallet.HoldInbound(ctx, peers.InboundHold{
 		CallID: arrival.CallID, WorkspaceID: arrival.WorkspaceID, PerMinute: admission.PerMinute,
 		IncrementSeconds: admission.IncrementSeconds, MaxCallSeconds: admission.MaxCallSeconds,
 	})
-	if err != nil || held {
-		return held, err
-	}
-	refused, err := a.store.RefuseOwned(ctx, arrival.CallID)
-	if err != nil || !refused {
+	switch {
+	case err == nil:
+		return true, nil
+	case isHoldFault(err):
+		slog.ErrorContext(ctx, "billing-wallet rejected the request for a hold",
+			"call_id", arrival.CallID, "workspace_id", arrival.WorkspaceID, "error", err)
+		return false, nil
+	case !errors.Is(err, peers.ErrHoldRefused):
 		return false, err
 	}
-	slog.InfoContext(ctx, "inbound call refused: the credit of the workspace is not sufficient",
-		"call_id", arrival.CallID, "workspace_id", arrival.WorkspaceID)
+	refused, storeErr := a.store.RefuseOwned(ctx, arrival.CallID)
+	if storeErr != nil || !refused {
+		return false, storeErr
+	}
+	slog.InfoContext(ctx, "inbound call refused: no hold",
+		"call_id", arrival.CallID, "workspace_id", arrival.WorkspaceID, "error", err)
 	a.hangUp()
 	return false, nil
+}
+
+// isHoldFault reports whether billing-wallet rejected the request itself: its content, or the key of
+// the dialer. The operator has to repair the cause, and the call rings until then.
+func isHoldFault(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodePermissionDenied:
+		return true
+	}
+	return false
 }
 
 func (a *Answerer) changeCall(ctx context.Context, callID uuid.UUID, changeState func(*callstate.Call)) error {

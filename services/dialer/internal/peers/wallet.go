@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,11 @@ import (
 )
 
 const holdTimeout = 2 * time.Second
+
+// ErrHoldRefused means that billing-wallet permanently refuses the hold: the credit is not
+// sufficient, the workspace has no wallet, the hold of this call is settled, or the call belongs to
+// another workspace.
+var ErrHoldRefused = errors.New("the hold is refused")
 
 // Wallet is a client of billing-wallet. Wallet is safe for concurrent use.
 type Wallet struct {
@@ -40,10 +46,10 @@ type InboundHold struct {
 	MaxCallSeconds      int32
 }
 
-// HoldInbound reserves the price of the longest call. It is idempotent by call id. held is false if
-// the credit of the workspace is not sufficient. After an error it is not known whether
-// billing-wallet made the hold.
-func (w *Wallet) HoldInbound(ctx context.Context, h InboundHold) (held bool, err error) {
+// HoldInbound reserves the price of the longest call. It is idempotent by call id. It returns
+// ErrHoldRefused if billing-wallet refuses the hold. After another error it is not known whether
+// billing-wallet made the hold. connect.CodeOf returns the code of the error.
+func (w *Wallet) HoldInbound(ctx context.Context, h InboundHold) error {
 	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
 	defer cancel()
 	response, err := w.client.Hold(ctx, connect.NewRequest(&billingv1.HoldRequest{
@@ -52,8 +58,13 @@ func (w *Wallet) HoldInbound(ctx context.Context, h InboundHold) (held bool, err
 			CallId: h.CallID.String(), PerMinuteMicro: int64(h.PerMinute), IncrementSeconds: h.IncrementSeconds,
 		},
 	}))
-	if err != nil {
-		return false, fmt.Errorf("hold the price of inbound call %s: %w", h.CallID, err)
+	switch code := connect.CodeOf(err); {
+	case err == nil && response.Msg.GetHeld() != nil:
+		return nil
+	case err == nil:
+		err = fmt.Errorf("%w: the credit is not sufficient", ErrHoldRefused)
+	case code == connect.CodeNotFound, code == connect.CodeFailedPrecondition:
+		err = fmt.Errorf("%w: %w", ErrHoldRefused, err)
 	}
-	return response.Msg.GetHeld() != nil, nil
+	return fmt.Errorf("hold the price of inbound call %s: %w", h.CallID, err)
 }
