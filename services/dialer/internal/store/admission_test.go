@@ -340,3 +340,27 @@ func TestRefuseOwned_HasNoEffectAfterAnotherProcessClaimedTheCall(t *testing.T) 
 		t.Errorf("ending = %q, want busy", got)
 	}
 }
+
+// A consumer reports several calls in one transaction, in the order of their records. Another
+// transaction can have locked the same calls in another order.
+func TestReportInbound_DoesNotWaitForALockedCall(t *testing.T) {
+	t.Parallel()
+	w := newInboundTenant(t, newPool(t), "+14155550171", nil)
+	id := w.arrive()
+	w.change(id, func(c *callstate.Call) { c.End(callstate.End{At: time.Now(), Cause: callstate.OriginatorCancel}) })
+	runTx(t, w.pool, func(locks pgx.Tx) error {
+		if _, err := locks.Exec(t.Context(), "SELECT FROM calls WHERE call_id = $1 FOR UPDATE", id); err != nil {
+			return err
+		}
+		return pg.InTx(t.Context(), w.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1s'"); err != nil {
+				return err
+			}
+			reported, err := w.store.ReportInbound(t.Context(), tx, w.workspace, id)
+			if err == nil && !reported {
+				t.Error("the end of the call was not published")
+			}
+			return err
+		})
+	})
+}
