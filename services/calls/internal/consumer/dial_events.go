@@ -48,8 +48,8 @@ func (c *Consumer) onDialEvents(
 		if call := reports[i].call; call != nil {
 			rec.Span.SetAttributes(telemetry.CallID(call.ID.String()))
 			wanted.Calls = append(wanted.Calls, call.ID)
-			if reports[i].event.GetCall().GetPriced() {
-				wanted.PricedCalls = append(wanted.PricedCalls, call.ID)
+			if call.CallRequestID == nil {
+				wanted.InboundCalls = append(wanted.InboundCalls, call.ID)
 			}
 			if reports[i].analysis != nil || call.RecordingKey != nil {
 				wanted.Workspaces = append(wanted.Workspaces, call.WorkspaceID)

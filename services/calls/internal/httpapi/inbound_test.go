@@ -39,6 +39,13 @@ func TestInbound_ShowsTheFirstChargeInAnyOrderOfEvents(t *testing.T) {
 			},
 		},
 		{
+			name: "the charge arrives before the first event, which was published without a price", want: 0.005,
+			events: func(a *account) []proto.Message {
+				a.call.Priced = false
+				return []proto.Message{a.captured(5000), a.ended("completed", "normal_clearing"), a.analysed()}
+			},
+		},
+		{
 			name: "nothing is charged", want: nil,
 			events: func(a *account) []proto.Message {
 				return []proto.Message{a.ended("completed", "normal_clearing"), a.analysed(), a.released()}

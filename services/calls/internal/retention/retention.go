@@ -25,6 +25,9 @@ const (
 	// /v1/calls compares the counter with its value at the pre-check a few seconds earlier, so an
 	// older counter is not needed.
 	erasureCountPeriod = 45 * 24 * time.Hour
+	// inboundChargePeriod is the time for which the charge of an inbound call is kept if no event of
+	// the call arrives.
+	inboundChargePeriod = 30 * 24 * time.Hour
 )
 
 // Job deletes transcripts, calls and call requests that are older than the retention
@@ -59,6 +62,9 @@ func (j *Job) Run(ctx context.Context) error {
 // Once runs one pass of the job: it deletes all data whose retention period ended before now.
 func (j *Job) Once(ctx context.Context, now time.Time) error {
 	if err := j.store.DeleteErasures(ctx, now.Add(-erasureCountPeriod)); err != nil {
+		return err
+	}
+	if err := j.store.DeleteInboundCharges(ctx, now.Add(-inboundChargePeriod)); err != nil {
 		return err
 	}
 	var after uuid.UUID

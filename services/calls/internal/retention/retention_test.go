@@ -1,6 +1,7 @@
 package retention_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -95,5 +96,27 @@ func TestJob_DeletesDataOlderThanItsRetentionPeriod(t *testing.T) {
 		if transcripts != step.transcripts {
 			t.Errorf("%s: calls with a transcript = %v, want %v", step.name, transcripts, step.transcripts)
 		}
+	}
+}
+
+func TestJob_DeletesOldChargesOfUnknownInboundCalls(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
+	const insert = "INSERT INTO inbound_charges (call_id, credits_micro, created_at) VALUES ($1, 5000, $2)"
+	now, recent := time.Now(), uuid.New()
+	for id, age := range map[uuid.UUID]time.Duration{recent: 29 * day, uuid.New(): 31 * day} {
+		if _, err := pool.Exec(t.Context(), insert, id, now.Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := retention.New(store.New(pool, nil), retention.Config{}).Once(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := pg.Values[uuid.UUID](t.Context(), pool, "SELECT call_id FROM inbound_charges", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(kept, []uuid.UUID{recent}) {
+		t.Errorf("kept charges = %v, want %v", kept, recent)
 	}
 }

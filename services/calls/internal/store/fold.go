@@ -27,9 +27,8 @@ type Wanted struct {
 	Calls      []uuid.UUID
 	// If CallsOfRequests is true, the calls of the requests are read too.
 	CallsOfRequests bool
-	// PricedCalls are the inbound calls that have a price. Lock reads the charges that arrived
-	// before these calls.
-	PricedCalls []uuid.UUID
+	// Lock reads the charges that arrived before the inbound calls in InboundCalls.
+	InboundCalls []uuid.UUID
 	// Workspaces are the workspaces whose rules for transcripts and recordings apply to the batch.
 	Workspaces []uuid.UUID
 }
@@ -65,6 +64,16 @@ INSERT INTO inbound_charges (call_id, credits_micro) VALUES (@call_id, @credits_
 ON CONFLICT (call_id) DO NOTHING`
 
 const deleteInboundCharge = `DELETE FROM inbound_charges WHERE call_id = @call_id`
+
+const deleteInboundCharges = `DELETE FROM inbound_charges WHERE created_at < @at`
+
+// DeleteInboundCharges deletes the charges that arrived before at and whose call did not arrive.
+func (s *Store) DeleteInboundCharges(ctx context.Context, at time.Time) error {
+	if _, err := s.pool.Exec(ctx, deleteInboundCharges, pg.Args{"at": at}); err != nil {
+		return fmt.Errorf("delete old charges of inbound calls: %w", err)
+	}
+	return nil
+}
 
 // forceIndexes disables sequential scans. Otherwise Postgres could use a plan that it made while
 // the tables were empty, and would read whole tables.
@@ -138,8 +147,8 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	if w.CallsOfRequests {
 		batch.Queue(lockCallsOfRequests, pg.Args{"ids": w.Requests}).Query(take)
 	}
-	if len(w.PricedCalls) > 0 {
-		batch.Queue(readInboundCharges, pg.Args{"ids": w.PricedCalls}).Query(f.collectInboundCharges)
+	if len(w.InboundCalls) > 0 {
+		batch.Queue(readInboundCharges, pg.Args{"ids": w.InboundCalls}).Query(f.collectInboundCharges)
 	}
 	if len(w.Workspaces) > 0 {
 		batch.Queue(privacyOfWorkspaces, pg.Args{"ids": w.Workspaces}).Query(func(rows pgx.Rows) (err error) {
@@ -188,7 +197,7 @@ func (f *Fold) KeepInboundCharge(callID uuid.UUID, credits money.Micro) {
 }
 
 // TakeInboundCharge returns the charge of a new inbound call, and deletes it from the stored
-// charges. It returns nil if no charge has arrived. Wanted.PricedCalls must contain the call.
+// charges. It returns nil if no charge has arrived. Wanted.InboundCalls must contain the call.
 func (f *Fold) TakeInboundCharge(callID uuid.UUID) *money.Micro {
 	credits, arrived := f.inboundCharges[callID]
 	if !arrived {
