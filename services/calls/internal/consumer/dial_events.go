@@ -249,7 +249,7 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 // The charge of an inbound call can have arrived before the call.
 func newCall(f *store.Fold, call callstate.Call) (*callstate.Call, error) {
 	if call.CallRequestID == nil {
-		call.Credits = f.TakeInboundCharge(call.ID)
+		call.Credits = f.TakeInboundCharge(call.ID, call.WorkspaceID)
 		call.ChargeSettled = call.Credits != nil
 		return &call, nil
 	}

@@ -67,7 +67,9 @@ func (c *Consumer) foldWalletEvent(
 ) error {
 	settle := func(amount *money.Micro) error { return c.settleCharge(ctx, f, id.request, amount) }
 	if id.inboundCall != uuid.Nil {
-		settle = func(amount *money.Micro) error { return c.settleInboundCharge(ctx, f, id.inboundCall, amount) }
+		settle = func(amount *money.Micro) error {
+			return c.settleInboundCharge(ctx, f, id.inboundCall, ev.GetWorkspaceId(), amount)
+		}
 	}
 	switch e := ev.GetEvent().(type) {
 	case *eventv1.WalletEvent_Captured:
@@ -194,14 +196,20 @@ func (c *Consumer) settleCharge(ctx context.Context, f *countedFold, requestID u
 // settleInboundCharge stores the charge in the call. If the call is not known yet, the charge is
 // stored until the first event of the call arrives.
 func (c *Consumer) settleInboundCharge(
-	ctx context.Context, f *countedFold, callID uuid.UUID, amount *money.Micro,
+	ctx context.Context, f *countedFold, callID uuid.UUID, workspace string, amount *money.Micro,
 ) error {
+	workspaceID, err := uuid.Parse(workspace)
+	if err != nil {
+		return kafka.Parkf("read workspace id: %w", err)
+	}
 	known := f.Call(callID)
 	switch {
+	case known != nil && known.WorkspaceID != workspaceID:
+		return kafka.Parkf("call %s belongs to another workspace", callID)
 	case known == nil && amount == nil:
 		return kafka.Skipf("inbound call %s is not known and was not charged", callID)
 	case known == nil:
-		f.KeepInboundCharge(callID, *amount)
+		f.KeepInboundCharge(callID, workspaceID, *amount)
 		return nil
 	}
 	return c.settleCall(ctx, f, known, amount)

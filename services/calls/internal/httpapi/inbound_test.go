@@ -79,6 +79,26 @@ func TestInbound_ShowsTheFirstChargeInAnyOrderOfEvents(t *testing.T) {
 	}
 }
 
+func TestInbound_ChargeOfAnotherWorkspaceIsNotShown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.pricedCall()
+	foreign := a.captured(9000)
+	foreign.WorkspaceId = newID(t).String()
+	a.publish(foreign) // the call is not known yet
+	a.publish(a.ended("completed", "normal_clearing"), a.analysed())
+	if err := r.applyEvent(kafka.WalletEvents, a.id(), foreign); !kafka.IsPark(err) {
+		t.Errorf("charge of a known call: %v, want it parked", err)
+	}
+	if got := a.read()["credits_charged"]; got != nil {
+		t.Errorf("credits_charged = %v, want null", got)
+	}
+	a.publish(a.captured(5000))
+	if got := a.read()["credits_charged"]; got != 0.005 {
+		t.Errorf("credits_charged = %v, want 0.005", got)
+	}
+}
+
 func TestInbound_CompletedEventWaitsForTheCharge(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

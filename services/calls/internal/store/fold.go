@@ -46,21 +46,25 @@ type Fold struct {
 	links                         *recordings.Links
 	requestsToSave, chargesToSave []*callstate.Request
 	callsToSave                   []*callstate.Call
-	inboundCharges                map[uuid.UUID]money.Micro // the charges that arrived before their call
+	inboundCharges                map[uuid.UUID]inboundCharge // the charges that arrived before their call
 	keptCharges, usedCharges      []inboundCharge
 	events                        pgx.Batch
 }
 
+// inboundCharge is the charge of an inbound call. WorkspaceID is nil if an earlier version stored
+// the charge.
 type inboundCharge struct {
-	CallID  uuid.UUID   `db:"call_id"`
-	Credits money.Micro `db:"credits_micro"`
+	CallID      uuid.UUID   `db:"call_id"`
+	WorkspaceID *uuid.UUID  `db:"workspace_id"`
+	Credits     money.Micro `db:"credits_micro"`
 }
 
 const readInboundCharges = `
-SELECT call_id, credits_micro FROM inbound_charges WHERE call_id = ANY (@ids::uuid[]) ORDER BY call_id FOR UPDATE`
+SELECT call_id, workspace_id, credits_micro FROM inbound_charges
+WHERE call_id = ANY (@ids::uuid[]) ORDER BY call_id FOR UPDATE`
 
 const keepInboundCharge = `
-INSERT INTO inbound_charges (call_id, credits_micro) VALUES (@call_id, @credits_micro)
+INSERT INTO inbound_charges (call_id, workspace_id, credits_micro) VALUES (@call_id, @workspace_id, @credits_micro)
 ON CONFLICT (call_id) DO NOTHING`
 
 const deleteInboundCharge = `DELETE FROM inbound_charges WHERE call_id = @call_id`
@@ -117,7 +121,7 @@ func collectPrivacy(rows pgx.Rows) (map[uuid.UUID]privacySettings, error) {
 // ends, no other Fold with one of these partitions can run.
 func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{}, links: s.links,
-		inboundCharges: map[uuid.UUID]money.Micro{}}
+		inboundCharges: map[uuid.UUID]inboundCharge{}}
 	partitions := make([]int64, len(w.Partitions))
 	for i, n := range w.Partitions {
 		partitions[i] = int64(n)
@@ -184,7 +188,7 @@ func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *callstate.Call) {
 func (f *Fold) collectInboundCharges(rows pgx.Rows) error {
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[inboundCharge])
 	for _, charge := range found {
-		f.inboundCharges[charge.CallID] = charge.Credits
+		f.inboundCharges[charge.CallID] = charge
 	}
 	return err
 }
@@ -192,19 +196,21 @@ func (f *Fold) collectInboundCharges(rows pgx.Rows) error {
 // KeepInboundCharge stores the charge of an inbound call that is not known yet. Dial events and
 // wallet events of one inbound call have the same key, so no other Fold stores the call at the same
 // time.
-func (f *Fold) KeepInboundCharge(callID uuid.UUID, credits money.Micro) {
-	f.keptCharges = append(f.keptCharges, inboundCharge{CallID: callID, Credits: credits})
+func (f *Fold) KeepInboundCharge(callID, workspaceID uuid.UUID, credits money.Micro) {
+	charge := inboundCharge{CallID: callID, WorkspaceID: &workspaceID, Credits: credits}
+	f.keptCharges = append(f.keptCharges, charge)
 }
 
 // TakeInboundCharge returns the charge of a new inbound call, and deletes it from the stored
-// charges. It returns nil if no charge has arrived. Wanted.InboundCalls must contain the call.
-func (f *Fold) TakeInboundCharge(callID uuid.UUID) *money.Micro {
-	credits, arrived := f.inboundCharges[callID]
-	if !arrived {
+// charges. It returns nil if no charge has arrived, or only a charge of another workspace.
+// Wanted.InboundCalls must contain the call.
+func (f *Fold) TakeInboundCharge(callID, workspaceID uuid.UUID) *money.Micro {
+	charge, arrived := f.inboundCharges[callID]
+	if !arrived || charge.WorkspaceID != nil && *charge.WorkspaceID != workspaceID {
 		return nil
 	}
-	f.usedCharges = append(f.usedCharges, inboundCharge{CallID: callID})
-	return &credits
+	f.usedCharges = append(f.usedCharges, charge)
+	return &charge.Credits
 }
 
 // Transcribed reports whether the workspace stores transcripts. Wanted.Workspaces must contain the
@@ -338,7 +344,9 @@ func (f *Fold) Write(ctx context.Context, tx pgx.Tx) error {
 		batch.Queue(saveCall, pg.Args(callArgs(c)))
 	}
 	for _, charge := range f.keptCharges {
-		batch.Queue(keepInboundCharge, pg.Args{"call_id": charge.CallID, "credits_micro": charge.Credits})
+		batch.Queue(keepInboundCharge, pg.Args{
+			"call_id": charge.CallID, "workspace_id": charge.WorkspaceID, "credits_micro": charge.Credits,
+		})
 	}
 	for _, charge := range f.usedCharges {
 		batch.Queue(deleteInboundCharge, pg.Args{"call_id": charge.CallID})
