@@ -1,6 +1,7 @@
 package webhooks_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -224,4 +225,68 @@ func TestReplicas_SendEachEventOnce(t *testing.T) {
 		}
 	}
 	t.Logf("%d events, sent by each:%s", len(events), share)
+}
+
+// A subscription fails twice while dispatchers are killed. Another subscription of the workspace
+// must receive each of the four events, in order, and no event under two ids.
+func TestKilling_FailingSubscriptionIsReportedOnce(t *testing.T) {
+	w, chance := stack(t), sharedstack.Seeded(t, 6)
+	broken, watching := w.receive(t), w.receive(t)
+	broken.answering(http.StatusInternalServerError, 0)
+	c := w.customer(t, broken.URL)
+	c.must(t, c.API, "POST", "/v1/webhook-subscriptions", map[string]any{
+		"name": "watching", "url": watching.URL,
+		"events": []string{"webhook_subscription.failing", "webhook_subscription.failed"},
+	}, http.StatusCreated, nil)
+	const cycles, killsPerCycle = 2, 3
+	for cycle := 1; cycle <= cycles; cycle++ {
+		w.publish(t, terminalEvents(t, c.ID, 3)...)
+		for range killsPerCycle {
+			expectNoRequest(t, time.Duration(300+chance.IntN(700))*time.Millisecond)
+			until(t, "a dispatcher is killed", func() bool { return w.KillOne("webhook-dispatcher", chance.IntN(replicas)) })
+		}
+		// If a dispatcher is killed before it disables the subscription, the next failure disables it.
+		published := time.Now()
+		until(t, "both events arrive", func() bool {
+			if time.Since(published) > retryDelays()[3] {
+				w.publish(t, terminalEvents(t, c.ID, 1)...)
+				published = time.Now()
+			}
+			return distinct(watching.all()) >= 2*cycle
+		})
+		sharedstack.Equal(t, "status", c.shown(t).Status, "failed")
+		if cycle < cycles {
+			c.set(t, "active")
+		}
+	}
+	until(t, "nothing is left to send", func() bool {
+		const queued = `SELECT count(*) FROM webhook_dispatcher.delivery_queue q
+			JOIN webhook_dispatcher.subscriptions s ON s.id = q.subscription_id WHERE s.name = 'watching'`
+		var n int
+		if err := w.db.QueryRow(t.Context(), queued).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == 0
+	})
+	ids := map[string]bool{}
+	var arrived []string
+	for _, r := range watching.all() {
+		if ids[r.event] {
+			continue // a delivery whose response was not stored is repeated
+		}
+		ids[r.event] = true
+		var event struct {
+			Type     string `json:"type"`
+			Sequence int    `json:"sequence"`
+		}
+		if err := json.Unmarshal(r.body, &event); err != nil {
+			t.Fatal(err)
+		}
+		arrived = append(arrived, fmt.Sprint(event.Type, " ", event.Sequence))
+	}
+	want := []string{
+		"webhook_subscription.failing 1", "webhook_subscription.failed 2",
+		"webhook_subscription.failing 3", "webhook_subscription.failed 4",
+	}
+	sharedstack.Equal(t, "events in the order of their arrival", arrived, want)
 }
