@@ -125,12 +125,15 @@ func (a *account) released() *eventv1.WalletEvent {
 func (a *account) publish(events ...proto.Message) {
 	a.r.t.Helper()
 	for _, event := range events {
-		topic := kafka.DialEvents
-		if _, wallet := event.(*eventv1.WalletEvent); wallet {
-			topic = kafka.WalletEvents
-		}
-		a.r.mustDeliver(topic, a.request.String(), event)
+		a.r.mustDeliver(topicOf(event), a.request.String(), event)
 	}
+}
+
+func topicOf(event proto.Message) kafka.Topic {
+	if _, wallet := event.(*eventv1.WalletEvent); wallet {
+		return kafka.WalletEvents
+	}
+	return kafka.DialEvents
 }
 
 func (a *account) read() map[string]any {

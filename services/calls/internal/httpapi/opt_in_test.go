@@ -42,7 +42,7 @@ func (r *rig) passDeadline() {
 	r.complete()
 }
 
-// Every event is applied twice, and the repetition must change nothing.
+// Every event is applied after a crash and twice. The repetition must change nothing.
 func TestOptIn_CallEventsFollowTheTerminalEvent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -53,18 +53,18 @@ func TestOptIn_CallEventsFollowTheTerminalEvent(t *testing.T) {
 		{
 			name: "the recording is stored before call.completed",
 			publish: func(_ *rig, a *account) {
-				a.twice(a.ended("completed", "normal_clearing"))
-				a.twice(a.recorded("recordings/1"))
-				a.twice(a.analysed())
-				a.twice(a.captured(5000))
+				a.crashAndRepeat(a.ended("completed", "normal_clearing"))
+				a.crashAndRepeat(a.recorded("recordings/1"))
+				a.crashAndRepeat(a.analysed())
+				a.crashAndRepeat(a.captured(5000))
 			},
 			want: []string{"call.completed", "call.recording_ready"},
 		},
 		{
 			name: "the recording is stored before the deadline of call.completed",
 			publish: func(r *rig, a *account) {
-				a.twice(a.ended("completed", "normal_clearing"))
-				a.twice(a.recorded("recordings/1"))
+				a.crashAndRepeat(a.ended("completed", "normal_clearing"))
+				a.crashAndRepeat(a.recorded("recordings/1"))
 				r.passDeadline()
 			},
 			want: []string{"call.completed", "call.recording_ready"},
@@ -72,36 +72,36 @@ func TestOptIn_CallEventsFollowTheTerminalEvent(t *testing.T) {
 		{
 			name: "analysis and recording arrive after call.completed",
 			publish: func(r *rig, a *account) {
-				a.twice(a.ended("completed", "normal_clearing"))
+				a.crashAndRepeat(a.ended("completed", "normal_clearing"))
 				r.passDeadline()
-				a.twice(a.analysed())
-				a.twice(a.recorded("recordings/1"))
-				a.twice(a.captured(5000))
+				a.crashAndRepeat(a.analysed())
+				a.crashAndRepeat(a.recorded("recordings/1"))
+				a.crashAndRepeat(a.captured(5000))
 			},
 			want: []string{"call.completed", "call.analyzed", "call.recording_ready"},
 		},
 		{
 			name: "an analysis without outcome and summary arrives after call.completed",
 			publish: func(r *rig, a *account) {
-				a.twice(a.ended("completed", "normal_clearing"))
+				a.crashAndRepeat(a.ended("completed", "normal_clearing"))
 				r.passDeadline()
 				empty := a.analysed()
 				empty.GetAnalysed().Outcome, empty.GetAnalysed().SummaryJson = "", nil
-				a.twice(empty)
+				a.crashAndRepeat(empty)
 			},
 			want: []string{"call.completed"},
 		},
 		{
 			name: "a call that failed after the answer has a recording",
 			publish: func(_ *rig, a *account) {
-				a.twice(a.ended("failed", "media_timeout"))
-				a.twice(a.recorded("recordings/1"))
+				a.crashAndRepeat(a.ended("failed", "media_timeout"))
+				a.crashAndRepeat(a.recorded("recordings/1"))
 			},
 			want: []string{"call.failed", "call.recording_ready"},
 		},
 		{
 			name:    "a call without an answer",
-			publish: func(_ *rig, a *account) { a.twice(a.ended("busy", "user_busy")) },
+			publish: func(_ *rig, a *account) { a.crashAndRepeat(a.ended("busy", "user_busy")) },
 			want:    []string{"call.busy"},
 		},
 	}
@@ -118,8 +118,15 @@ func TestOptIn_CallEventsFollowTheTerminalEvent(t *testing.T) {
 	}
 }
 
-func (a *account) twice(event proto.Message) {
+// crashAndRepeat applies an event in a transaction that is rolled back, as if the process died before
+// the commit. Then it applies the event twice.
+func (a *account) crashAndRepeat(event proto.Message) {
 	a.r.t.Helper()
+	before := a.r.eventTypes()
+	a.r.rollBack(topicOf(event), a.request.String(), event)
+	if got := a.r.eventTypes(); !slices.Equal(got, before) {
+		a.r.t.Errorf("events after a transaction that was rolled back = %v, want %v", got, before)
+	}
 	a.publish(event, event)
 }
 
@@ -153,12 +160,19 @@ func TestOptIn_RequestWithoutACallHasOneEvent(t *testing.T) {
 	}{
 		{
 			name: "blocked twice, then failed",
-			end:  func(_ *rig, a *account) { a.publish(a.fenced(), a.blocked(), a.blocked(), a.expired()) },
+			end: func(_ *rig, a *account) {
+				a.publish(a.fenced())
+				a.crashAndRepeat(a.blocked())
+				a.crashAndRepeat(a.expired())
+			},
 			want: openapi.EventTypeCallRequestBlocked,
 		},
 		{
 			name: "failed twice, then withdrawn",
-			end:  func(_ *rig, a *account) { a.publish(a.expired(), a.expired(), a.withdrawnEvent()) },
+			end: func(_ *rig, a *account) {
+				a.crashAndRepeat(a.expired())
+				a.crashAndRepeat(a.withdrawnEvent())
+			},
 			want: openapi.EventTypeCallRequestFailed,
 		},
 		{
@@ -172,7 +186,7 @@ func TestOptIn_RequestWithoutACallHasOneEvent(t *testing.T) {
 		{
 			name: "canceled by the dialer's event, then HTTP",
 			end: func(r *rig, a *account) {
-				a.publish(a.withdrawnEvent(), a.withdrawnEvent())
+				a.crashAndRepeat(a.withdrawnEvent())
 				r.cancel(a.request)
 			},
 			want: openapi.EventTypeCallRequestCanceled,
