@@ -209,14 +209,20 @@ func (p *optInTrial) count(sql string) (n int) {
 	return n
 }
 
-// judge waits until every event has arrived and nothing is left to deliver. Then it checks that each
-// expected event has one id, and that there are no other events.
-func (p *optInTrial) judge() {
+// awaitEvents waits until every expected event has arrived.
+func (p *optInTrial) awaitEvents() {
 	p.Helper()
 	until(p.T, "every event arrives", func() bool {
 		received := p.received()
 		return !slices.ContainsFunc(p.want, func(event string) bool { return len(received[event]) == 0 })
 	})
+}
+
+// judge waits until every event has arrived and nothing is left to deliver. Then it checks that each
+// expected event has one id, and that there are no other events.
+func (p *optInTrial) judge() {
+	p.Helper()
+	p.awaitEvents()
 	until(p.T, "every outbox and the delivery queue are empty", func() bool {
 		const queued = `SELECT (SELECT count(*) FROM calls.outbox) + (SELECT count(*) FROM dialer.outbox)
 			+ (SELECT count(*) FROM billing_wallet.outbox) + (SELECT count(*) FROM webhook_dispatcher.delivery_queue)`

@@ -35,6 +35,7 @@ func TestRecords_RepeatedAndInvalidRecordsChangeNothing(t *testing.T) {
 		}
 		accepted[req.ID] = req.To
 	}
+	optIn := causeOptInEvents(t, w, hooks, accepted)
 	judge(t, s, w, hooks, accepted)
 	before, delivered := snapshot(t, s, w), len(hooks.Deliveries(w.ID))
 
@@ -61,6 +62,9 @@ func TestRecords_RepeatedAndInvalidRecordsChangeNothing(t *testing.T) {
 	if got := len(hooks.Deliveries(w.ID)); got != delivered {
 		t.Errorf("%d webhooks after the repeats, want the %d from before", got, delivered)
 	}
+	if got, want := len(hooks.Deliveries(optIn.path)), len(optIn.want); got != want {
+		t.Errorf("%d webhooks of opt-in events after the repeats, want the %d from before", got, want)
+	}
 	if after := snapshot(t, s, w); !bytes.Equal(before, after) {
 		t.Errorf("the state changed:\n before %s\n after  %s", before, after)
 	}
@@ -75,6 +79,27 @@ func TestRecords_RepeatedAndInvalidRecordsChangeNothing(t *testing.T) {
 	}
 	accepted[req.ID] = req.To
 	judge(t, s, w, hooks, accepted)
+}
+
+// causeOptInEvents causes opt-in events and waits until they have arrived. It adds their requests to
+// accepted.
+func causeOptInEvents(
+	t *testing.T, w *kit.Workspace, hooks *kit.Receiver, accepted map[string]string,
+) *optInTrial {
+	t.Helper()
+	p := &optInTrial{T: t, Workspace: w, hooks: hooks}
+	p.subscribe()
+	canceled := place(t, w, number(3_100_000), time.Now().Add(time.Hour), false)
+	blocked := place(t, w, number(3_100_001), time.Now().Add(10*time.Second), false)
+	p.repeat(w.API, "POST", "/v1/opt-outs", map[string]any{"phone_e164": blocked.To})
+	p.repeat(w.API, "POST", "/v1/call-requests/"+canceled.ID+"/cancel", nil)
+	p.repeat(w.Admin, "PATCH", "/admin/v1/workspaces/"+w.ID+"/wallet", map[string]any{"low_balance_threshold": "2000"})
+	accepted[canceled.ID], accepted[blocked.ID] = canceled.To, blocked.To
+	p.want = []string{
+		"call_request.canceled " + canceled.ID, "call_request.blocked " + blocked.ID, "wallet.low_balance 1",
+	}
+	p.awaitEvents()
+	return p
 }
 
 func judge(t *testing.T, s *kit.Stack, w *kit.Workspace, r *kit.Receiver, accepted map[string]string) {
