@@ -20,11 +20,12 @@ type inboundTenant struct {
 	line    string
 }
 
-// newInboundStack starts a stack in which callers talk for more than ten seconds.
-func newInboundStack(t *testing.T) *kit.Stack {
+// newInboundStack starts a stack in which callers talk for more than ten seconds. The stack trusts
+// the certificate of hooks.
+func newInboundStack(t *testing.T, hooks *kit.Receiver) *kit.Stack {
 	t.Helper()
 	return start(t, binaries(t), "RINGFENCE_RESTART_PAUSE=500ms", "SIMULATOR_TIME_SCALE=6", "INSTANCE_LEASE=2s",
-		"OUTBOX_LEASE=1s", "UNCONFIRMED_AFTER=2s")
+		"OUTBOX_LEASE=1s", "UNCONFIRMED_AFTER=2s", "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s", "SSL_CERT_FILE="+hooks.CAFile)
 }
 
 func newInboundTenant(t *testing.T, s *kit.Stack, line string, settings map[string]any) *inboundTenant {
@@ -107,8 +108,28 @@ func (w *inboundTenant) settled() {
 	}
 }
 
+// wantEventsOnce waits until the events of a call arrive. No event may have two ids. A delivery whose
+// response was not stored can be repeated with the same event id.
+func (w *inboundTenant) wantEventsOnce(hooks *kit.Receiver, call string, want ...string) {
+	w.t.Helper()
+	received := func() (types []string) {
+		ids := map[string]bool{}
+		for _, d := range hooks.Deliveries(w.ID) {
+			if d.CallID == call && !ids[d.EventID] {
+				ids[d.EventID] = true
+				types = append(types, d.Type)
+			}
+		}
+		return types
+	}
+	until(w.t, "the events of the call arrive", func() bool { return len(received()) >= len(want) })
+	if got := received(); !slices.Equal(got, want) {
+		w.t.Errorf("events of the call = %v, want %v", got, want)
+	}
+}
+
 func TestInbound_LimitsApplyToOneWorkspace(t *testing.T) {
-	s := newInboundStack(t)
+	s := newInboundStack(t, receiver(t))
 	w := newInboundTenant(t, s, number(4_800_001), map[string]any{"max_concurrent": 1, "per_minute": "0.60"})
 	other := newInboundTenant(t, s, number(4_800_002), map[string]any{"max_call_seconds": 1, "per_minute": "0.60"})
 	first := w.callIn(number(4_810_001))
@@ -141,14 +162,18 @@ func TestInbound_LimitsApplyToOneWorkspace(t *testing.T) {
 	w.awaitStatus(third, "in_progress", "completed")
 }
 
-// A process dies while an inbound call is in progress. The hold is settled once, and the charge is
-// the price of the talk time. A call whose dialer died ends as failed and costs nothing, unless the
+// A process dies while an inbound call is in progress. The hold is settled once, each event of the
+// call is sent once, and the charge is the price of the talk time. A call whose dialer died ends as failed and costs nothing, unless the
 // caller hung up before another dialer took the call over.
 func TestInbound_KillsSettleTheHoldOnce(t *testing.T) {
-	s := newInboundStack(t)
+	hooks := receiver(t)
+	s := newInboundStack(t, hooks)
 	for i, victim := range []string{"billing-wallet", "dialer", "calls"} {
 		t.Run(victim, func(t *testing.T) {
 			w := newInboundTenant(t, s, number(4_820_000+i), map[string]any{"per_minute": "0.60"})
+			if _, err := w.Subscribe(t.Context(), hooks); err != nil {
+				t.Fatal(err)
+			}
 			id := w.callIn(number(4_830_001 + i))
 			w.awaitStatus(id, "in_progress")
 			until(t, victim+" is killed", func() bool { return s.KillOne(victim, 0) })
@@ -157,6 +182,7 @@ func TestInbound_KillsSettleTheHoldOnce(t *testing.T) {
 				t.Errorf("status = %q, want completed", call.Status)
 			}
 			w.settled()
+			w.wantEventsOnce(hooks, id, "call.ringing", "call.answered", "call."+call.Status)
 			captures, releases := w.transactions("capture"), w.transactions("release")
 			if got := len(captures) + len(releases); got != 1 {
 				t.Fatalf("captures = %v, releases = %v, want one of them", captures, releases)
