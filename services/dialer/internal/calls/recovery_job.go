@@ -161,8 +161,8 @@ func (r *Recoverer) hangUpAll(ctx context.Context, due []store.Hangup) {
 	_ = group.Wait()
 }
 
-// hangUp hangs up a call at the carrier. If the carrier does not have the call, or if the ending is
-// final, hangUp also ends the call in the database.
+// hangUp hangs up a call at the carrier. It also ends the call in the database if the carrier does
+// not have the call, if the ending is final, or if the end of a refused call is overdue.
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {
 		return r.hangUpOrphan(ctx, h)
@@ -172,8 +172,8 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 		end = r.carriers.Of(h.Test).Refuse
 	}
 	known, err := end(ctx, h.CallID)
-	unknown := errors.Is(err, carrier.ErrUnknownCall)
-	if err == nil && !h.Ending.Final() || err != nil && !unknown && !h.Ending.Final() {
+	final := h.Ending.Final() || h.Ending == callstate.EndingBusy && h.Overdue
+	if !errors.Is(err, carrier.ErrUnknownCall) && !final {
 		return err
 	}
 	storeErr := r.store.Change(ctx, []uuid.UUID{h.CallID}, func(calls map[uuid.UUID]*callstate.Call) {

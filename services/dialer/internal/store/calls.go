@@ -212,12 +212,13 @@ const sweepDeadline = `
 UPDATE calls SET hangup_at = now(),
 	ending = CASE WHEN ending IN ('recovery', 'dial_unknown') OR status = 'fenced' THEN 'lost' ELSE 'watchdog' END
 WHERE call_id = ANY (ARRAY(
-	SELECT call_id FROM calls WHERE ended_at IS NULL AND deadline_at <= now() AND ending NOT IN ('watchdog', 'lost')
-		AND ` + refreshed + `
+	SELECT call_id FROM calls WHERE ended_at IS NULL AND deadline_at <= now()
+		AND ending NOT IN ('watchdog', 'lost', 'busy') AND ` + refreshed + `
 	ORDER BY deadline_at LIMIT 500 FOR UPDATE SKIP LOCKED))`
 
 // Sweep marks calls that must be hung up, because they rang or lasted too long, or because their
-// end was not reported. It returns how many calls it marked.
+// end was not reported. It returns how many calls it marked. A call that is refused as busy keeps
+// this ending.
 //
 // After a failover, Sweep marks no calls for refreshPeriod, because the answer or the end of a
 // call can still be missing in the database.
@@ -240,19 +241,22 @@ WITH ours AS (
 	WHERE call_id = ANY (ARRAY(
 		SELECT call_id FROM calls WHERE ended_at IS NULL AND ending <> '' AND hangup_at <= now()
 		ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
-	RETURNING call_id, ending, test
+	RETURNING call_id, ending, deadline_at <= now() AS overdue, test
 ), orphaned AS (
 	UPDATE orphaned_calls SET hangup_at = now() + interval '2 seconds'
 	WHERE call_id = ANY (ARRAY(
 		SELECT call_id FROM orphaned_calls WHERE hangup_at <= now() ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
 	RETURNING call_id, test
 )
-SELECT call_id, ending, test, false AS orphan FROM ours UNION ALL SELECT call_id, '', test, true FROM orphaned`
+SELECT call_id, ending, overdue, test, false AS orphan FROM ours
+UNION ALL SELECT call_id, '', false, test, true FROM orphaned`
 
 // Hangup is a call that must be hung up.
 type Hangup struct {
 	CallID uuid.UUID        `db:"call_id"`
 	Ending callstate.Ending `db:"ending"`
+	// Overdue is true if the end of the call should have been reported by now.
+	Overdue bool `db:"overdue"`
 	// Orphan is true if the call is live at the carrier, but has ended or does not exist in the
 	// database.
 	Orphan bool `db:"orphan"`
