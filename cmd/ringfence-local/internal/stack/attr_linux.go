@@ -10,6 +10,7 @@ func processAttributes(spec Spec) *syscall.SysProcAttr {
 	if death == 0 {
 		death = syscall.SIGKILL
 	}
+	// With its own process group, the child does not receive a Ctrl-C at the terminal.
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death, Credential: spec.Credential}
 }
 

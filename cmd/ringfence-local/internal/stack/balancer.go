@@ -119,24 +119,24 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// copyHalf copies all data from one connection to the other. At the end of the data, it closes the
-// second connection for writing. After an error, it closes both connections.
-func copyHalf(to, from net.Conn) {
-	_, err := io.Copy(to, from)
-	if half, ok := to.(*net.TCPConn); ok && err == nil {
+// copyHalf copies src to dst until EOF and then closes dst for writing. After an error, it closes
+// both connections.
+func copyHalf(dst, src net.Conn) {
+	_, err := io.Copy(dst, src)
+	if half, ok := dst.(*net.TCPConn); ok && err == nil {
 		_ = half.CloseWrite()
 		return
 	}
-	_ = to.Close()
-	_ = from.Close()
+	_ = dst.Close()
+	_ = src.Close()
 }
 
-// dial connects to the next ready replica. If this replica refuses the connection, dial tries the
-// other ready replicas, and then the replicas that are not ready. The gateway limits requests by
-// client address. So for a client with a loopback address, dial connects from the same address.
+// dial connects to the next ready replica. If no ready replica accepts the connection, dial tries
+// the other replicas.
 func (b *Balancer) dial(ctx context.Context, client net.Addr) net.Conn {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	if peer, ok := client.(*net.TCPAddr); ok && peer.IP.IsLoopback() {
+		// The gateway limits requests by client address, so keep the address of the client.
 		dialer.LocalAddr = &net.TCPAddr{IP: peer.IP}
 	}
 	first := int(b.next.Add(1) % uint64(len(b.replicas)))

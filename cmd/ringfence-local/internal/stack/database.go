@@ -90,8 +90,8 @@ func newPostgres(ctx context.Context, home, data string, note func(string, ...an
 	return &Server{Binaries: binaries, Account: account, Data: data}, nil
 }
 
-// startBroker starts no broker if KAFKA_BROKERS names brokers. Otherwise it starts Apache Kafka if
-// RINGFENCE_BROKER is "apache", and the embedded broker if not.
+// startBroker starts the embedded broker or Apache Kafka. If KAFKA_BROKERS is set, it starts no
+// broker.
 func (s *stack) startBroker(ctx context.Context) error {
 	if s.brokers = os.Getenv("KAFKA_BROKERS"); s.brokers != "" {
 		s.Console.Say("using the Kafka of KAFKA_BROKERS")

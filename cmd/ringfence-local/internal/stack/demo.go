@@ -231,11 +231,10 @@ func (op operator) do(ctx context.Context, method, path string, body any) (statu
 	return op.send(ctx, method, path, body, maxTries)
 }
 
-// send sends a request at most tries times. It repeats the request while the gateway does not
-// respond or responds with 503. While the dialer does not know a new agent, send repeats the
-// request for up to readyTimeout.
+// send repeats the request up to maxTries times while the gateway does not respond or responds with
+// 503.
 func (op operator) send(
-	ctx context.Context, method, path string, body any, tries int,
+	ctx context.Context, method, path string, body any, maxTries int,
 ) (status int, answer []byte, err error) {
 	payload, err := json.Marshal(body)
 	if err != nil {
@@ -246,8 +245,9 @@ func (op operator) send(
 		most := 0
 		switch {
 		case err != nil || status == http.StatusServiceUnavailable:
-			most = tries
+			most = maxTries
 		case bytes.Contains(answer, []byte(unknownAgent)):
+			// The dialer receives a new agent with a delay.
 			most = int(readyTimeout / retryPause)
 		}
 		if try >= most || ctx.Err() != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestSIPProcess_StringContainsItsAddresses(t *testing.T) {
+func TestSIPProcessString_ContainsAllAddresses(t *testing.T) {
 	t.Parallel()
 	const process = `{"sip":{"udp":"127.0.0.1:5060","tcp":"","tls":"0.0.0.0:5061","advertised":"192.0.2.1",
 		"rtp":"127.0.0.1 ports 10000 to 20000"}}`

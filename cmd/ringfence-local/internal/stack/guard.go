@@ -19,16 +19,15 @@ const (
 
 var errNotKafka = errors.New("not a Kafka request: connection dropped")
 
-// guardListener returns a listener that closes a connection on a huge frame or on a request of an
-// unknown type. Such a request would cause a nil dereference in kfake. advertised is the address
-// that kfake sends to its clients. If it is empty, kfake sends the listener's address.
+// guardListener returns a listener that closes a connection on a huge frame or an unknown request
+// type. kfake would dereference nil on an unknown request type.
 func guardListener(ln net.Listener, advertised string) net.Listener {
 	return guardedListener{ln, advertised}
 }
 
 type guardedListener struct {
 	net.Listener
-	advertised string
+	advertised string // the address that kfake sends to its clients, or empty for the address of Listener
 }
 
 type address string
@@ -36,7 +35,6 @@ type address string
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
-// Addr returns the address that kfake sends to its clients.
 func (g guardedListener) Addr() net.Addr {
 	if g.advertised == "" {
 		return g.Listener.Addr()

@@ -51,9 +51,8 @@ func (s Source) install(ctx context.Context) error {
 	return errors.New("no supported package manager")
 }
 
-// download downloads and unpacks the binaries with embedded-postgres. The library then starts a
-// server, which fails as root. Only the unpacked binaries are needed, so download ignores this
-// failure.
+// download downloads and unpacks the Postgres binaries. The library embedded-postgres does this
+// only when it starts a server, so download starts a server and stops it.
 func (s Source) download(ctx context.Context) error {
 	s.Note("downloading Postgres (this happens once)")
 	dir := filepath.Join(s.Downloads, "postgres-17")
@@ -84,7 +83,7 @@ func (s Source) download(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if _, missing := os.Stat(filepath.Join(dir, "bin", "postgres")); missing == nil {
-		return nil
+		return nil // ignore an error of the server, which cannot start as root
 	}
 	return err
 }

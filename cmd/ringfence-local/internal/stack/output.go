@@ -80,8 +80,8 @@ func (p *prefixWriter) Write(data []byte) (int, error) {
 		}
 		line := bytes.TrimRight(p.partial[:end+1], "\r\n")
 		if p.mute == nil || !p.mute.Match(line) {
-			// Ignore the error. After an error of Write, the output of the child process would not be read
-			// any more, and the child would block.
+			// Ignore the error. If Write returned the error, the child's output would no longer be read, and
+			// the child would block.
 			fmt.Fprintf(p.console.out, "%s%s\n", p.prefix, line)
 		}
 		p.partial = p.partial[end+1:]

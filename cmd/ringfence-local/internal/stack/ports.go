@@ -28,9 +28,8 @@ func given(variable string, usual int) int {
 	return usual
 }
 
-// clientAddress returns the address at which the program client connects to the program server. It
-// returns ownAddress, unless RINGFENCE_DETOURS names a proxy, for example
-// "dialer>postgres=127.0.0.1:7001,everybody>kafka=…". Tests set this variable.
+// clientAddress returns the address that a client must use for a server. Tests can set a proxy:
+// RINGFENCE_DETOURS=dialer>postgres=127.0.0.1:7001. Otherwise the result is ownAddress.
 func clientAddress(client, server, ownAddress string) string {
 	for line := range strings.SplitSeq(os.Getenv("RINGFENCE_DETOURS"), ",") {
 		if address, ok := strings.CutPrefix(line, client+">"+server+"="); ok {
@@ -138,8 +137,8 @@ func (s *stack) settlePorts(ctx context.Context) error {
 	return nil
 }
 
-// preferConsolePort chooses the default port of the console at the first start, if it is free. If
-// RINGFENCE_PORT is set, it does nothing.
+// preferConsolePort reserves the usual port for the console at the first start, unless
+// RINGFENCE_PORT is set.
 func (s *stack) preferConsolePort() {
 	isFirst := s.state.Ports[consoleService] == 0 && os.Getenv("RINGFENCE_PORT") == ""
 	if isFirst && IsFree(usualConsole) && s.reservePort(usualConsole) {

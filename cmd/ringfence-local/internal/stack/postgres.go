@@ -172,9 +172,7 @@ func (s *Server) ensure(ctx context.Context, database string) error {
 	return err
 }
 
-// removeLeftovers ends the Postgres processes of a killed run and deletes the pid file. These
-// processes are a postmaster, or the backends of a dead postmaster. The process id in the pid file
-// can belong to another program now.
+// removeLeftovers ends the Postgres processes that a killed run left, and deletes the pid file.
 func (s *Server) removeLeftovers(ctx context.Context) error {
 	pidFile := filepath.Join(s.Data, "postmaster.pid")
 	content, err := os.ReadFile(pidFile)

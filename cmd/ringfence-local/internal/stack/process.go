@@ -43,20 +43,18 @@ type Spec struct {
 // sends the death signal to a child when the thread that created the child ends.
 type Starter struct{ jobs chan func() }
 
-// NewStarter creates the thread. Close ends the thread and, on Linux, every process that the thread
-// started.
+// NewStarter starts the thread of a Starter. The caller must call Close to end the thread.
 func NewStarter() *Starter {
 	s := &Starter{jobs: make(chan func())}
 	go s.serve(func() {})
 	return s
 }
 
-// serve runs the jobs on its own thread. The thread ends when this goroutine ends, but the main
-// thread never ends. So if serve is on the main thread, it starts a new goroutine for the jobs.
-// serve calls onReady when the thread can run jobs.
+// serve runs the jobs on its own thread, which ends when this goroutine ends.
 func (s *Starter) serve(onReady func()) {
 	runtime.LockOSThread()
 	if onMainThread() {
+		// The main thread never ends. Run the jobs on another thread.
 		taken := make(chan struct{})
 		go s.serve(func() { close(taken) })
 		<-taken
@@ -127,6 +125,5 @@ func (s *Starter) Run(ctx context.Context, spec Spec, out io.Writer) error {
 	}
 }
 
-// killGroup kills a child and its children. Each child has its own process group, so a Ctrl-C at
-// the terminal reaches only this process. This process then stops the children.
+// killGroup kills a child and all other processes in its process group.
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }

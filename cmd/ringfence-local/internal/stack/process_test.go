@@ -196,8 +196,8 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 	}
 }
 
-// SIGSTOP halts the child until the stop signal and the signal of Hurry are pending. The kernel
-// delivers two equal pending signals as one.
+// The kernel delivers two equal pending signals as one. The test halts the child until both signals
+// are pending.
 func TestHurry_SignalIsNotMergedWithTheStopSignal(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

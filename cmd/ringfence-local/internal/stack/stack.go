@@ -212,15 +212,15 @@ func (s *stack) stopRanks(hurry, kill context.Context) {
 	}
 }
 
-// stopChild stops a child and kills it when hurry ends. A child that is draining calls gets a
-// second signal when hurry ends, so that it can hang up. Such a child is killed when kill ends.
-func stopChild(hurry, kill context.Context, child *Child) {
-	limit := stopTimeout
+// stopChild stops a child and kills it when hurryCtx ends. A child with a drain time receives a
+// second signal when hurryCtx ends, and is killed when killCtx ends.
+func stopChild(hurryCtx, killCtx context.Context, child *Child) {
+	parent, limit := hurryCtx, stopTimeout
 	if child.Drain() > 0 {
-		defer context.AfterFunc(hurry, child.Hurry)()
-		hurry, limit = kill, limit+child.Drain()
+		defer context.AfterFunc(hurryCtx, child.Hurry)()
+		parent, limit = killCtx, limit+child.Drain()
 	}
-	stopCtx, cancel := context.WithTimeout(hurry, limit)
+	stopCtx, cancel := context.WithTimeout(parent, limit)
 	defer cancel()
 	child.Stop(stopCtx)
 }

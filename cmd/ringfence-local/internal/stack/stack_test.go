@@ -188,13 +188,12 @@ func TestSpec_ServiceGetsOnlyItsRolesAndTheKeysOfItsClients(t *testing.T) {
 	}
 }
 
-// adminAPI implements the part of the admin API that the demo workspace needs. It rejects the
-// change number failAt. If failAt is 0, it rejects none.
+// adminAPI implements the part of the admin API that the demo workspace needs.
 type adminAPI struct {
 	mu      sync.Mutex
 	items   map[string][]map[string]any
 	changes int
-	failAt  int
+	failAt  int // the number of the change that fails, or 0
 }
 
 func (a *adminAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {

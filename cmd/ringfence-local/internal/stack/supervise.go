@@ -44,11 +44,10 @@ type Child struct {
 	spec   Spec
 	owner  *Supervisor
 	cancel context.CancelFunc
-	// quit ends the pause before a restart. over is closed when the child has ended and will not be
-	// restarted.
-	quit chan struct{}
-	over chan struct{}
-	once sync.Once
+	// finished is closed when the child has ended and will not be restarted.
+	finished chan struct{}
+	quit     chan struct{} // closed when the process must be killed
+	once     sync.Once
 
 	mu    sync.Mutex
 	pid   int
@@ -59,7 +58,7 @@ type Child struct {
 // error of the first start. Later errors are printed, and the start is repeated.
 func (s *Supervisor) Keep(ctx context.Context, spec Spec) (*Child, error) {
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c := &Child{spec: spec, owner: s, cancel: cancel, quit: make(chan struct{}), over: make(chan struct{})}
+	c := &Child{spec: spec, owner: s, cancel: cancel, quit: make(chan struct{}), finished: make(chan struct{})}
 	out := s.console.Writer(spec.Name, spec.Mute)
 	start := func() (*running, error) {
 		if spec.Before != nil {
@@ -83,7 +82,7 @@ func (s *Supervisor) Keep(ctx context.Context, spec Spec) (*Child, error) {
 }
 
 func (c *Child) keep(ctx context.Context, r *running, start func() (*running, error)) {
-	defer close(c.over)
+	defer close(c.finished)
 	pause := firstPause
 	for {
 		began := time.Now()
@@ -137,10 +136,10 @@ func (c *Child) awaitExit(ctx context.Context, r *running) bool {
 func (c *Child) Stop(ctx context.Context) {
 	c.cancel()
 	select {
-	case <-c.over:
+	case <-c.finished:
 	case <-ctx.Done():
 		c.once.Do(func() { close(c.quit) })
-		<-c.over
+		<-c.finished
 	}
 }
 
