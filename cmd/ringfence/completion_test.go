@@ -12,9 +12,9 @@ func TestCompletion_PrintsCandidates(t *testing.T) {
 	t.Setenv("RINGFENCE_ADMIN_URL", "")
 	t.Setenv("RINGFENCE_HOME", t.TempDir())
 	for _, test := range []struct {
-		line string
-		// want is the complete expected output. some contains only a part of the expected candidates.
-		want, some []string
+		line     string
+		want     []string // all expected completions
+		contains []string // some of the expected completions
 	}{
 		{"ringfence wor", []string{"workspaces"}, nil},
 		{"ringfence ", nil, []string{"demo", "calls", "opt-outs", "services"}},
@@ -36,7 +36,7 @@ func TestCompletion_PrintsCandidates(t *testing.T) {
 		if test.want != nil && !slices.Equal(candidates, test.want) {
 			t.Errorf("completions of %q = %q, want %q", test.line, candidates, test.want)
 		}
-		for _, want := range test.some {
+		for _, want := range test.contains {
 			if !slices.Contains(candidates, want) {
 				t.Errorf("completions of %q = %q, want %q among them", test.line, candidates, want)
 			}

@@ -14,17 +14,16 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// developer is the HTTP server of a developer. It verifies signatures with the code of the example
-// receiver.
-type developer struct {
+// developerServer verifies the signatures of webhooks with the code of the example receiver.
+type developerServer struct {
 	*httptest.Server
 	status int
 	faults chan error
 }
 
-func newDeveloper(t *testing.T, status int) *developer {
+func newDeveloperServer(t *testing.T, status int) *developerServer {
 	t.Helper()
-	d := &developer{status: status, faults: make(chan error, 10)}
+	d := &developerServer{status: status, faults: make(chan error, 10)}
 	d.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		d.faults <- webhook.Verify(fakeSecret, r.Header.Get("X-Service-Signature"), body, time.Now())
@@ -37,7 +36,7 @@ func newDeveloper(t *testing.T, status int) *developer {
 
 func TestListen_ForwardsVerifiedWebhooksAndReturnsTheStatus(t *testing.T) {
 	for _, status := range []int{200, 307, 503} {
-		f, d := newFakeStack(t), newDeveloper(t, status)
+		f, d := newFakeStack(t), newDeveloperServer(t, status)
 		out := listenUntil(t, `"hello"`, "--forward", d.URL+"/webhooks")
 		for _, want := range []string{
 			"forwarded to " + d.URL + "/webhooks", "signing secret is " + fakeSecret,
@@ -58,7 +57,7 @@ func TestListen_ForwardsVerifiedWebhooksAndReturnsTheStatus(t *testing.T) {
 }
 
 func TestListen_DoesNotForwardForgedWebhooks(t *testing.T) {
-	f, d := newFakeStack(t), newDeveloper(t, 200)
+	f, d := newFakeStack(t), newDeveloperServer(t, 200)
 	f.forge = true
 	out := listenUntil(t, `"hello"`, "--forward", d.URL)
 	wantContains(t, "output", out, "REFUSED")
@@ -71,7 +70,7 @@ func TestListen_DoesNotForwardForgedWebhooks(t *testing.T) {
 
 // The developer's server is stopped. The failed delivery is sent again later.
 func TestListen_DeliveryFailsIfTheDevelopersServerDoesNotRespond(t *testing.T) {
-	f, d := newFakeStack(t), newDeveloper(t, 200)
+	f, d := newFakeStack(t), newDeveloperServer(t, 200)
 	d.Close()
 	out := listenUntil(t, `"hello"`, "--forward", d.URL)
 	wantContains(t, "output", out, "not forwarded: ")

@@ -35,8 +35,8 @@ func TestDemo_DeletesSubscriptionsOfKilledRuns(t *testing.T) {
 	}
 }
 
-// Only one run can listen on a port. So an older subscription for the port of this run is from a
-// killed run, although its endpoint responds.
+// A subscription for the port of this run is from a killed run, because only one run can listen on
+// a port.
 func TestListen_DeletesSubscriptionsOfKilledRunsOnTheSamePort(t *testing.T) {
 	f := newFakeStack(t)
 	port := freePort(t)

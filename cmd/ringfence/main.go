@@ -129,29 +129,29 @@ func (c *completionCommand) Run(command *kong.Context) error {
 
 const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
 
-// client returns a client for the address in the flags. Without an address, it returns a client for
-// the local stack. standard is then the id of the local stack's demo workspace.
-func (c *commands) client(out, faults io.Writer) (opened *operator.Client, standard string, err error) {
+// client returns a client for the address in the flags, or by default for the local stack.
+// demoWorkspace is the id of the local stack's demo workspace, or empty for another deployment.
+func (c *commands) client(out, faults io.Writer) (opened *operator.Client, demoWorkspace string, err error) {
 	config := operator.ClientConfig{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
 	if config.URL == "" {
 		local, err := readStack()
 		if err != nil {
 			return nil, "", fmt.Errorf("%w; for another deployment set RINGFENCE_ADMIN_URL and %s", err, tokenVariable)
 		}
-		config, standard = operator.ClientConfig{URL: local.AdminURL, Token: local.AdminToken}, local.WorkspaceID
+		config, demoWorkspace = operator.ClientConfig{URL: local.AdminURL, Token: local.AdminToken}, local.WorkspaceID
 	}
 	if config.Token == "" {
 		return nil, "", fmt.Errorf("%s is not set: it is one of the gateway's OPERATOR_TOKENS", tokenVariable)
 	}
-	return operator.New(config, out, faults, c.Output), standard, nil
+	return operator.New(config, out, faults, c.Output), demoWorkspace, nil
 }
 
 func (c *commands) workspaceClient(out, faults io.Writer) (*operator.WorkspaceClient, error) {
-	opened, standard, err := c.client(out, faults)
+	opened, demoWorkspace, err := c.client(out, faults)
 	if err != nil {
 		return nil, err
 	}
-	return operator.NewWorkspaceClient(opened, cmp.Or(c.Workspace, standard))
+	return operator.NewWorkspaceClient(opened, cmp.Or(c.Workspace, demoWorkspace))
 }
 
 // serviceCommand returns the command that runs a service's binary. If the flags name no command, it

@@ -98,8 +98,7 @@ func TestTable_PrintsAListInAnObjectAsOneCell(t *testing.T) {
 	}
 }
 
-// The client must not store a whole list in memory. A later page must not make the columns
-// narrower.
+// The client must not store a whole list in memory.
 func TestList_PrintsEachPageBeforeItRequestsTheNext(t *testing.T) {
 	for asJSON, want := range map[bool]string{
 		false: "ID  NAME\n1   a\n2   longer\n333  b\n",

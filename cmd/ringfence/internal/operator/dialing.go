@@ -21,9 +21,7 @@ type scope struct {
 	Trunk      string `xor:"scope" placeholder:"NAME" help:"Only this trunk, by name or id."`
 }
 
-// path returns the path of the scope. It calls the function workspace only for a workspace or an
-// agent.
-func (s scope) path(ctx context.Context, d *Client, workspace WorkspaceOpener) (string, error) {
+func (s scope) path(ctx context.Context, d *Client, openWorkspace WorkspaceOpener) (string, error) {
 	switch {
 	case s.Everything:
 		return At("dialing"), nil
@@ -34,7 +32,7 @@ func (s scope) path(ctx context.Context, d *Client, workspace WorkspaceOpener) (
 		}
 		return At("trunks", id, "dialing"), nil
 	}
-	o, err := workspace()
+	o, err := openWorkspace()
 	if err != nil {
 		return "", err
 	}

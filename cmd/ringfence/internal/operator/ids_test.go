@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// newID returns an id with the creation time at, in milliseconds. n distinguishes ids with the same
-// time.
-func newID(at time.Time, n int) string {
-	milliseconds := fmt.Sprintf("%012x", at.UnixMilli())
+// newID returns an id that contains the creation time. Ids with different n are different.
+func newID(created time.Time, n int) string {
+	milliseconds := fmt.Sprintf("%012x", created.UnixMilli())
 	return fmt.Sprintf("%s-%s-7000-8000-%012d", milliseconds[:8], milliseconds[8:], n)
 }
 

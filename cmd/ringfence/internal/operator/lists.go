@@ -25,14 +25,13 @@ type Listed struct {
 // maxPage is the maximum number of objects in a page of /admin/v1.
 const maxPage = 100
 
-// List prints the objects of a collection, newest first, page by page. columns are paths such as
-// "id" or "heading=path.of.keys". If a request for a page fails, the JSON array is not closed, so a
-// script detects the missing objects.
+// List prints the objects of a collection, newest first. A column is a path of JSON keys, such as
+// "id" or "owner.name", or a heading with a path: "OWNER=owner.name".
 func (d *Client) List(ctx context.Context, collection string, filter url.Values, want Listed, columns ...string) error {
 	l, more := d.list(columns), false
 	for page, err := range d.yieldPages(ctx, collection, filter, want) {
 		if err != nil {
-			return err
+			return err // the JSON array is not closed, so a script detects the missing objects
 		}
 		if err := l.add(page.Data); err != nil {
 			return err
@@ -140,9 +139,8 @@ func (l Listed) addTimes(query url.Values) {
 	}
 }
 
-// selectTimes returns the items that were created between l.After and l.Before, by the time in
-// their ids. A list is sorted by this time, newest first. So the first item that is not newer than
-// l.After ends the list.
+// selectTimes returns the items that were created between l.After and l.Before, according to their
+// ids.
 func (l Listed) selectTimes(all page) (page, error) {
 	chosen := page{HasMore: all.HasMore}
 	for _, item := range all.Data {
@@ -155,7 +153,7 @@ func (l Listed) selectTimes(all page) (page, error) {
 		case !ok:
 			return page{}, fmt.Errorf("the id %q contains no time: --after and --before cannot filter this list", of.ID)
 		case !l.After.IsZero() && !created.After(l.After.Time):
-			chosen.HasMore = false
+			chosen.HasMore = false // the list is sorted by time, so all further items are older
 			return chosen, nil
 		case l.Before.IsZero() || created.Before(l.Before.Time):
 			chosen.Data = append(chosen.Data, item)
