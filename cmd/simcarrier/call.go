@@ -110,13 +110,12 @@ var httpClient = &http.Client{Transport: &http.Transport{
 	DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
 }}
 
-// send sends a request and decodes the response into the variable into, unless into is nil. A
-// status of 300 or more is an error. If the API cannot be reached, send repeats the request until
-// dialWindow ends. A failed dial has sent nothing, so no request is sent twice.
-func (c apiClient) send(ctx context.Context, method, path, body string, into any) error {
+// send sends a request and decodes the response into result. It repeats failed dials until
+// dialWindow ends. After a failed dial, nothing was sent, so no request is sent twice.
+func (c apiClient) send(ctx context.Context, method, path, body string, result any) error {
 	giveUp := time.Now().Add(c.dialWindow)
 	for {
-		err := c.sendOnce(ctx, method, path, body, into)
+		err := c.sendOnce(ctx, method, path, body, result)
 		var failed *net.OpError
 		if !errors.As(err, &failed) || failed.Op != "dial" {
 			return err

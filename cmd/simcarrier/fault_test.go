@@ -14,8 +14,6 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// events returns the events of a call and their kinds. It fails the test if an event contains the
-// fields echo or untold, which only the journal may contain.
 func (n network) events(id string) (kinds []string, events []map[string]any) {
 	n.t.Helper()
 	n.ended(id)
@@ -25,7 +23,7 @@ func (n network) events(id string) (kinds []string, events []map[string]any) {
 		if e["call_id"] != id {
 			continue
 		}
-		for _, mark := range []string{"echo", "untold"} {
+		for _, mark := range []string{"echo", "untold"} { // only the journal may contain these fields
 			if e[mark] != nil {
 				n.t.Errorf("event = %v, want it without %q", e, mark)
 			}
