@@ -164,7 +164,7 @@ func TestComposeFile_MonitoringAddressesExist(t *testing.T) {
 		at, err := url.Parse(source.URL)
 		if err != nil {
 			t.Errorf("source %s of Grafana at %s: url.Parse: %v", source.UID, source.URL, err)
-		} else if !c.Services[at.Hostname()].publishes(at.Port(), at.Port()) {
+		} else if !c.Services[at.Hostname()].publishes(at.Port()) {
 			t.Errorf("source %s of Grafana at %s: published ports = %v, want port %s",
 				source.UID, source.URL, c.Services[at.Hostname()].Ports, at.Port())
 		}

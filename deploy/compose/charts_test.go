@@ -288,9 +288,8 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 	}
 }
 
-// The key that signs the consent records must be in a Secret. The file of CONSENT_HEAD_LOG contains
-// the signed heads (the last rows) of the consent log and must be on a volume claim. An uninstall
-// removes neither the Secret nor the volume claim.
+// An uninstall keeps the Secret and the volume claim. So the key that signs consent records must be
+// in the Secret, and the file of signed heads must be on the volume claim.
 func TestCharts_UninstallKeepsTheConsentKeyAndTheSignedHeads(t *testing.T) {
 	t.Parallel()
 	const name = "contacts-compliance"

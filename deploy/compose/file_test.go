@@ -64,13 +64,13 @@ func composed(t *testing.T) composeFile {
 	return c
 }
 
-// publishes reports whether the service, by default, publishes the container port target as the
-// host port host.
-func (s member) publishes(host, target string) bool {
+// publishes reports whether the service by default publishes the port under the same number on the
+// host.
+func (s member) publishes(port string) bool {
 	return slices.ContainsFunc(s.Ports, func(published string) bool {
-		port, found := strings.CutSuffix(strings.TrimPrefix(published, "127.0.0.1:"), ":"+target)
-		match := portVariable.FindStringSubmatch(port)
-		return found && match != nil && match[1] == host
+		hostPort, found := strings.CutSuffix(strings.TrimPrefix(published, "127.0.0.1:"), ":"+port)
+		match := portVariable.FindStringSubmatch(hostPort)
+		return found && match != nil && match[1] == port
 	})
 }
 
@@ -325,7 +325,7 @@ func TestComposeFile_AddressesAndKeysAndRolesAreConsistent(t *testing.T) {
 					if place.Hostname() == "localhost" {
 						if !slices.ContainsFunc(
 							slices.Collect(maps.Values(c.Services)),
-							func(s member) bool { return s.publishes(place.Port(), place.Port()) },
+							func(s member) bool { return s.publishes(place.Port()) },
 						) {
 							t.Errorf("%s: the port in %s is not published", name, variable)
 						}

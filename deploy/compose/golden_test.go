@@ -164,8 +164,7 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// An API server requires each exception of an IP block to be inside the block. An IPv4-mapped IPv6
-// address is not inside an IPv4 block.
+// An API server rejects an exception that is outside of the IP block.
 func TestCharts_InternetExcludesPrivateNetworks(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"webhook-dispatcher", "dialer"} {

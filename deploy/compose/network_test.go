@@ -24,13 +24,13 @@ var serviceCalls = map[string][]string{
 	"dialer":  {"contacts-compliance", "billing-wallet"},
 }
 
-// addresses maps the environment variables that contain the address of a service to the service.
-// outward matches the variables that contain addresses outside the cluster.
 var (
 	addresses = map[string]string{
 		"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer", "WALLET_URL": "billing-wallet", "WEBHOOKS_URL": "webhook-dispatcher",
 	}
-	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM|CONSOLE)_URL$`)
+
+	// externalURL matches the variables with addresses outside the cluster.
+	externalURL = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM|CONSOLE)_URL$`)
 )
 
 func TestServices_ListedConnectionsMatchTheAddressVariables(t *testing.T) {
@@ -41,8 +41,8 @@ func TestServices_ListedConnectionsMatchTheAddressVariables(t *testing.T) {
 			peer, ours := addresses[variable]
 			if ours {
 				asks = append(asks, peer)
-			} else if strings.HasSuffix(variable, "_URL") && !outward.MatchString(variable) {
-				t.Errorf("%s reads %s: add it to addresses or outward, and to the network policies", name, variable)
+			} else if strings.HasSuffix(variable, "_URL") && !externalURL.MatchString(variable) {
+				t.Errorf("%s reads %s: add it to addresses or externalURL, and to the network policies", name, variable)
 			}
 		}
 		same(t, name+" reads the addresses of", asks, serviceCalls[name])
@@ -208,10 +208,9 @@ func (h renderedCharts) peerName(t *testing.T, peer policyPeer) string {
 	return fmt.Sprintf("pods %v of namespaces %v", peer.PodSelector, peer.NamespaceSelector)
 }
 
-// serviceNames returns the names of a service in the network policies. With host networking, the
-// policies also name the network of the dialer's nodes.
+// serviceNames returns the names of a service in the network policies.
 func (h renderedCharts) serviceNames(name string) []string {
-	if name == "dialer" && h.nodes != "" {
+	if name == "dialer" && h.nodes != "" { // with host networking, the dialer has the addresses of its nodes
 		return []string{name, h.nodes}
 	}
 	return []string{name}

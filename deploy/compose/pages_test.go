@@ -19,10 +19,9 @@ import (
 // inlineCommand matches a command in the text of a page.
 var inlineCommand = regexp.MustCompile("`((?:kubectl|docker compose|helm (?:rollback|uninstall)) [^`]+)`")
 
-// TestDeployDocs_CommandsMatchTheCharts runs the commands of docs/deploy, and the container
-// commands of the runbooks. A fake program replaces docker, kubectl, curl and bin/ringfence, and
-// records its arguments. `helm upgrade` becomes `helm template`. The other programs are real:
-// secrets.sh creates the Secrets, and psql creates the roles.
+// TestDeployDocs_CommandsMatchTheCharts runs the commands of docs/deploy and the container commands
+// of the runbooks. A fake program replaces docker, kubectl, curl and bin/ringfence, and records its
+// arguments.
 func TestDeployDocs_CommandsMatchTheCharts(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -62,7 +61,6 @@ func TestDeployDocs_CommandsMatchTheCharts(t *testing.T) {
 type pageScript struct{ place, text string }
 
 // containerCommands returns the commands of the runbooks for kubectl, docker and helm.
-// TestSIP_CommandsInRunbooksAndTrunkDocsSucceed runs them with programs that do nothing.
 func containerCommands(t *testing.T) (found []pageScript) {
 	t.Helper()
 	blocks, err := kit.PageBlocks(root, kit.OperatorTest)

@@ -18,9 +18,8 @@ import (
 // partition that the group has not committed.
 const lagMetric = "ringfence_kafka_consumer_lag_records"
 
-// A consumer scales on the lags of its group in the topics with the most partitions. Compacted
-// topics are not used, because they contain settings, which change rarely. The HPA's target must be
-// the number of records that arrive in ten seconds at the rate in docs/deploy/helm.md.
+// A consumer must scale on its lag in the topics with the most partitions. Compacted topics are
+// excluded, because they contain settings, which change rarely.
 func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 	t.Parallel()
 	table := strings.Join(lines(t, "docs/deploy/helm.md"), "\n")
@@ -50,6 +49,7 @@ func TestCharts_ConsumersScaleOnTheirLag(t *testing.T) {
 			wantEqual(t, name+": labels of the lag", len(by.Labels), 2)
 			wantEqual(t, name+": partitions of "+topic.Name, by.Partitions, int(topic.Partitions))
 			wantEqual(t, name+": rest of each divided by ten", by.Each%10, 0)
+			// The documented rate is per second. The target is the number of records in ten seconds.
 			if row := fmt.Sprintf("| %s | `%s` | %d |", name, topic.Name, by.Each/10); !strings.Contains(table, row) {
 				t.Errorf("docs/deploy/helm.md has no row %q", row)
 			}

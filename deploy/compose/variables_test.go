@@ -64,9 +64,8 @@ func valuesOf(t *testing.T, chart string) (v values) {
 	return v
 }
 
-// ofLibrary lists the variables that the library chart itself sets.
-// TestCharts_LibrarySetsOnlyListedVariables checks that the list is complete.
-var ofLibrary = []string{
+// libraryVariables lists the variables that the library chart itself sets.
+var libraryVariables = []string{
 	"ADMIN_ADDR",
 	"CONSOLE_ADDR",
 	"GOMEMLIMIT",
@@ -96,8 +95,8 @@ func TestCharts_LibrarySetsOnlyListedVariables(t *testing.T) {
 			found[match[1]] = true
 		}
 	}
-	if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, ofLibrary) {
-		t.Errorf("the library sets %v, this test knows %v", got, ofLibrary)
+	if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, libraryVariables) {
+		t.Errorf("the library sets %v, this test knows %v", got, libraryVariables)
 	}
 }
 
@@ -105,7 +104,7 @@ func TestCharts_SetOnlyKnownAndAllRequiredVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
 		reads, set, v := readVariables(t, "services/"+name), map[string]bool{}, valuesOf(t, name)
-		for _, variable := range ofLibrary {
+		for _, variable := range libraryVariables {
 			if _, ok := reads[variable]; ok {
 				set[variable] = true
 			}
@@ -135,7 +134,7 @@ func valuesSchema(t *testing.T, name string) []byte {
 		t.Fatal(err)
 	}
 	properties, v := map[string]any{}, valuesOf(t, name)
-	from := slices.Concat(ofLibrary, v.Secret.Keys, v.Secret.Optional)
+	from := slices.Concat(libraryVariables, v.Secret.Keys, v.Secret.Optional)
 	for variable, help := range described(t, "services/"+name) {
 		if !slices.Contains(from, variable) {
 			properties[variable] = map[string]any{"type": []string{"string", "number", "boolean"}, "description": help}
