@@ -86,9 +86,8 @@ func (c *Consumer) reportCommitted(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
-	// last is the record of a transaction that applies exactly one record and has statements in
-	// Outcome.Last. An error of COMMIT can be an error of these statements. If the error is permanent,
-	// last is parked. last is nil in all other transactions.
+	// last is set if the transaction applies exactly one record and runs the statements of
+	// Outcome.Last. If these statements then fail permanently, the record is parked.
 	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
 		last = nil

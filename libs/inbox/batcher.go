@@ -20,9 +20,9 @@ type chunk struct {
 	endOffset     int64
 	// newPosition is the position after the transaction. It is valid after nil was received from done.
 	newPosition position
-	// The batcher sets started when it takes the chunk. A worker that must stop withdraws its chunk by
-	// setting started before the batcher does.
-	started atomic.Bool
+	// claimed is set when the batcher takes the chunk. A worker that must stop withdraws the chunk by
+	// setting claimed first.
+	claimed atomic.Bool
 	done    chan error // receives the result of the transaction
 }
 
@@ -35,9 +35,7 @@ const enoughRecords = 16
 const maxPause = 20 * time.Millisecond
 
 // batcher applies chunks of several partitions of a topic in one transaction, so that a busy topic
-// needs few commits. If no transaction of the topic runs, a new chunk is applied immediately.
-// Otherwise it waits. After a transaction, the batcher pauses for as long as the transaction took,
-// but at most maxPause. Then it applies the waiting chunks together.
+// needs few commits. Chunks that arrive during a transaction usually wait for the next one.
 type batcher struct {
 	consumer *Consumer
 
@@ -86,7 +84,7 @@ func (b *batcher) takeChunks(topic string) []*chunk {
 	var taken []*chunk
 	queue, records := b.waiting[topic], 0
 	for len(queue) > 0 && (records == 0 || records+len(queue[0].records) <= txRecords) {
-		if ch := queue[0]; ch.started.CompareAndSwap(false, true) {
+		if ch := queue[0]; ch.claimed.CompareAndSwap(false, true) {
 			taken, records = append(taken, ch), records+len(ch.records)
 		}
 		queue = queue[1:]

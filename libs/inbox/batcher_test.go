@@ -83,7 +83,7 @@ func TestBatcher_WithdrawnChunkIsNotApplied(t *testing.T) {
 	withdrawn, kept := b.chunkOf(t.Context(), 1), b.chunkOf(t.Context(), 2)
 	b.batcher.addChunk(withdrawn)
 	b.batcher.addChunk(kept)
-	withdrawn.started.Store(true) // a worker that stops withdraws its chunk in this way
+	withdrawn.claimed.Store(true) // a worker that stops withdraws its chunk in this way
 	release()
 	if err := <-kept.done; err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func TestApply_RecognizesAnEventThatWasPublishedTwice(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name         string
-		first, again int // age of the event time in each publication, in days
+		first, again int // days since the event time, in the first and in the second publication
 	}{
 		{name: "today", first: 0, again: 0},
 		{name: "on the oldest day of inbox_events", first: 8, again: 8},

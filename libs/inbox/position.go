@@ -35,9 +35,8 @@ WHERE ctid = @row AND consumer = @consumer AND topic = @topic AND partition = @p
 	AND topic_id = @topic_id AND next_offset = @before
 RETURNING ctid`
 
-// queueMove adds the update of a chunk's position to the batch. When the batch is sent, it sets
-// newCTID to the new ctid of the row. newCTID stays invalid if another process has changed the
-// position.
+// queueMove adds the update of a chunk's position to the batch. Sending the batch sets newCTID
+// to the ctid of the updated row. If another process changed the position, newCTID stays invalid.
 func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, newCTID *pgtype.TID) {
 	args := c.positionArgs(ch.partition, ch.startPosition.topicID)
 	args["row"], args["before"], args["after"] = ch.startPosition.ctid, ch.startPosition.nextOffset, ch.endOffset

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// produceTo produces a record to the given partition. If samePartition is false, it produces the
-// record to another partition instead. It returns the record's key.
+// produceTo produces a record to the given partition, or to any other one if samePartition is
+// false. It returns the record's key.
 func (b *bench) produceTo(partition int32, samePartition bool, value int64) (key string) {
 	b.Helper()
 	for n := 0; ; n++ {

@@ -17,7 +17,7 @@ func TestMustPark_IsTrueAfter15MinutesOfViolations(t *testing.T) {
 	tests := []struct {
 		name   string
 		errs   []error // errors of the record, one every 5 minutes
-		others bool    // whether other records are applied between these errors
+		others bool    // other records are applied between two errors of the record
 		want   bool
 	}{
 		{name: "unique violation for 15 minutes", errs: []error{unique, unique, unique, unique}, others: true, want: true},

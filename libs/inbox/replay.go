@@ -35,12 +35,12 @@ const (
 // ErrReplayRuns is the error of ReplayRecord while another ReplayRecord of the same consumer runs.
 var ErrReplayRuns = errors.New("another replay runs")
 
-// Replay applies the parked records of a topic, in the order of the DLQ <topic>.<name>.dlq. A key
-// whose records are all applied is no longer parked. parked is the number of records that are still
-// parked. Replay returns at the first error that neither skips nor parks a record.
+// Replay applies the parked records of a topic, in the order of the dead-letter topic. parked is
+// the number of records that are still parked. Errors that skip or park a record do not stop
+// Replay.
 //
-// Replay can run several times, and while the consumer runs. The transaction that applies a record
-// also deletes its row in dead_letters, so no record is applied twice.
+// Replay can be repeated, and can run while the consumer runs. No record is applied twice: the
+// transaction that applies a record also deletes its row in dead_letters.
 func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
 	return c.replay(ctx, replayScope{topic: topic})
 }

@@ -394,8 +394,8 @@ func (w *worker) applyShared(records []*incoming) error {
 	select {
 	case err = <-ch.done:
 	case <-w.stopping:
-		if ch.started.CompareAndSwap(false, true) {
-			return errStopping // the batcher has not started the chunk, so it is withdrawn
+		if ch.claimed.CompareAndSwap(false, true) {
+			return errStopping // the batcher has not claimed the chunk, so it is withdrawn
 		}
 		err = <-ch.done // the end of ctx cancels the transaction
 	}
