@@ -33,17 +33,16 @@ const (
 	aloneStop     = "RELAY_ALONE_STOP"
 )
 
-// If startAlone has started this process, TestMain runs a relay instead of the tests. A test can
-// halt such a process with SIGSTOP.
+// In a process that startRelayProcess started, TestMain runs a relay instead of the tests.
 func TestMain(m *testing.M) {
 	if os.Getenv(alonePostgres) == "" {
 		os.Exit(m.Run())
 	}
-	fmt.Fprintln(os.Stderr, "relay:", alone(context.Background()))
+	fmt.Fprintln(os.Stderr, "relay:", runRelay(context.Background()))
 	os.Exit(1)
 }
 
-func alone(ctx context.Context) error {
+func runRelay(ctx context.Context) error {
 	pool, err := pg.Open(ctx, pg.Config{URL: os.Getenv(alonePostgres)}, schema)
 	if err != nil {
 		return err
@@ -56,8 +55,8 @@ func alone(ctx context.Context) error {
 	return outbox.NewRelay(pool, client, nil, outbox.Config{}).Run(ctx)
 }
 
-// processStopper is a hook of the Kafka client. After the test has created the file, the next row
-// makes processStopper send SIGSTOP to its own process.
+// processStopper is a hook of the Kafka client. If the file exists, the next record makes
+// processStopper send SIGSTOP to its own process.
 type processStopper struct{ file string }
 
 func (s processStopper) OnProduceRecordBuffered(*kgo.Record) {
@@ -77,7 +76,7 @@ type process struct {
 	stop string
 }
 
-func startAlone(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) *process {
+func startRelayProcess(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) *process {
 	t.Helper()
 	address, err := url.Parse(pool.Config().ConnString())
 	if err != nil {
@@ -124,7 +123,7 @@ func leader(t testing.TB, pool *pgxpool.Pool) (holder string) {
 func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
-	first := startAlone(t, pool, cfg)
+	first := startRelayProcess(t, pool, cfg)
 	testkit.Until(t, "the first process leads", func() bool { return leader(t, pool) != "" })
 	firstID := leader(t, pool)
 	second, stop := startRelay(t, pool, cfg)
@@ -154,7 +153,7 @@ func TestRelay_StoppedLeaderIsReplaced(t *testing.T) {
 func TestRelay_StoppedLeaderPublishesNoMoreRows(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
-	first := startAlone(t, pool, cfg)
+	first := startRelayProcess(t, pool, cfg)
 	testkit.Until(t, "the first process leads", func() bool { return leader(t, pool) != "" })
 	if err := os.WriteFile(first.stop, nil, 0o600); err != nil {
 		t.Fatal(err)

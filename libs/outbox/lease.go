@@ -27,8 +27,7 @@ type leaseTimes struct {
 	// duration is how long a lease is valid without a renewal.
 	duration time.Duration
 	// trustTime is how long a relay relies on its lease without a renewal. It is shorter than
-	// duration, so that a relay stops before another relay can acquire the lease. Both times start
-	// before the renewal is sent.
+	// duration, so that a relay stops before another relay can acquire the lease.
 	trustTime time.Duration
 	// renewInterval is the time between two renewals while a relay works.
 	renewInterval time.Duration

@@ -31,12 +31,11 @@ func TestRelay_NeedsNoAdvisoryLock(t *testing.T) {
 	}
 }
 
-// giveLease gives the lease to another relay. expires is the end of the lease: a time, or
-// "infinity".
-func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
+// giveLease gives the lease to another relay until expiresAt: a time, or "infinity".
+func giveLease(t *testing.T, pool *pgxpool.Pool, expiresAt string) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(),
-		`UPDATE outbox_leases SET holder = gen_random_uuid(), fence = fence + 1, expires_at = $1::timestamptz`, expires)
+		`UPDATE outbox_leases SET holder = gen_random_uuid(), fence = fence + 1, expires_at = $1::timestamptz`, expiresAt)
 	if err != nil {
 		t.Fatal(err)
 	}

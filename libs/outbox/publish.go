@@ -33,12 +33,11 @@ type outboxRow struct {
 	CreatedAt time.Time
 }
 
-// oldestRows returns the rows from the floor onwards, and the transaction id below which all
-// transactions had ended. If there are no rows, the statement returns one row that contains only
-// the transaction id.
+// oldestRows returns the rows from the floor onwards, each with the xmin of the snapshot. If there
+// are no rows, the statement returns one row that contains only the xmin.
 //
-// The floor is the lowest id that must be read. If the relay read from the last published row
-// instead, it would miss a row with a lower id that commits later.
+// If the relay read from the last published row instead of the floor, it would miss a row with a
+// lower id that commits later.
 const oldestRows = `
 SELECT pg_snapshot_xmin(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at

@@ -20,9 +20,8 @@ import (
 
 const (
 	batchRows = 2000
-	// fastPoll and slowPoll are the times between two reads of the outbox if no wake arrives. A wake
-	// is the notification that rows were committed. A lost wake delays a row by at most one of these
-	// times. slowPoll applies if the leader has found no rows for quietAfter.
+	// fastPoll and slowPoll are the times between two reads of the outbox if no notification of new
+	// rows arrives. slowPoll applies if the leader has found no rows for quietAfter.
 	fastPoll   = 250 * time.Millisecond
 	slowPoll   = 2500 * time.Millisecond
 	quietAfter = 5 * time.Second
@@ -144,11 +143,10 @@ func (r *Relay) waitForResults(ctx context.Context) {
 type session struct {
 	relay *Relay
 	conn  *pgx.Conn
-	// acquisitions is the number of acquisitions of the lease up to the one by this session. If the
-	// stored number is higher, another session has acquired the lease. renewed is a time just before
-	// the last renewal.
+	// acquisitions is the stored number of acquisitions when this session acquired the lease. If the
+	// stored number is higher now, another session has acquired the lease.
 	acquisitions int64
-	renewed      time.Time
+	renewed      time.Time // just before the last renewal was sent
 	// floor is the lowest id from which the session reads. It is stored with the lease.
 	floor floor
 }
