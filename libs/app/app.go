@@ -204,9 +204,8 @@ func (s Spec[C]) migrate(ctx context.Context, cfg C) error {
 	return pg.Migrate(ctx, cfg.common().Postgres.MigrateURL, s.Schema(), s.Tracks()...)
 }
 
-// replay applies the parked records of a topic again. It reads them from the dead-letter topic. It
-// runs no relay, because the relays of the serving replicas publish the events that the handlers
-// write.
+// replay applies the parked records of a topic again. It needs no relay, because the serving
+// replicas publish the events that the handlers write.
 func (s Spec[C]) replay(ctx context.Context, cfg C, topic string) error {
 	tel, err := telemetry.Start(ctx, cfg.common().Telemetry, s.Name)
 	if err != nil {

@@ -312,9 +312,8 @@ func newTLSClient(t *testing.T, http2 bool, pairs ...keyPair) *http.Client {
 	for _, pair := range pairs {
 		trusted.AppendCertsFromPEM(pair.cert)
 	}
-	// The transport can use a connection again only after the body of the last response was read. With
-	// one connection per host, the next request waits for that connection. Without the limit, it would
-	// open another connection.
+	// MaxConnsPerHost makes a request wait for the open connection. Otherwise the request could open
+	// another connection.
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: trusted}, ForceAttemptHTTP2: http2, MaxConnsPerHost: 1,
 	}

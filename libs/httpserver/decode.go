@@ -52,9 +52,8 @@ func DecodeJSON(r *http.Request, v any) error {
 	return decodeFault(body, target, err)
 }
 
-// removeOtherCase removes the members whose name differs from the name of a field only in the case
-// of its letters. encoding/json would decode such a member into the field. The API treats it as an
-// unknown field.
+// removeOtherCase removes a member such as "TO" if the field is "to". encoding/json would decode
+// "TO" into the field, but for the API "TO" is an unknown field.
 func removeOtherCase(body []byte, target reflect.Type) []byte {
 	if target.Kind() != reflect.Struct {
 		return body

@@ -27,9 +27,9 @@ func checkText(body []byte) error {
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case inString && c == '\\':
-			size, wrong := escapeLength(body[i:])
-			if wrong != "" {
-				return invalidText(body, i, wrong)
+			size, refusal := escapeLength(body[i:])
+			if refusal != "" {
+				return invalidText(body, i, refusal)
 			}
 			i += size - 1 // an escaped quote does not end the string
 		case c == '"':
@@ -46,12 +46,12 @@ func checkText(body []byte) error {
 	return nil
 }
 
-// escapeLength returns the length of the escape sequence at the start of text. If the API refuses
-// the sequence, wrong contains the reason. encoding/json has already rejected malformed sequences.
-func escapeLength(text []byte) (size int, wrong string) {
+// escapeLength returns the length of the escape sequence at the start of text. refusal is the
+// reason why the API refuses the sequence, or empty.
+func escapeLength(text []byte) (size int, refusal string) {
 	first, ok := codeUnit(text)
 	switch {
-	case !ok:
+	case !ok: // an escape such as \n: encoding/json has already rejected malformed sequences
 		return 2, ""
 	case first == 0:
 		return 6, "a NUL character"

@@ -72,10 +72,8 @@ func (s *Server) Run(ctx context.Context) error {
 
 type closingKey struct{}
 
-// Closing returns a channel that is closed when the server of the request has closed its listener
-// and waits for open requests. A handler whose response has no end must return when the channel is
-// closed. If ctx does not belong to a request of a Server, Closing returns nil: a channel that is
-// never closed.
+// Closing returns a channel that is closed when the server of the request shuts down. A handler
+// with an endless response must then return. Outside a request of a Server, Closing returns nil.
 func Closing(ctx context.Context) <-chan struct{} {
 	closing, _ := ctx.Value(closingKey{}).(chan struct{})
 	return closing

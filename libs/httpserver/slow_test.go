@@ -47,16 +47,16 @@ func serve(t *testing.T, handler http.Handler) pipeListener {
 	return l
 }
 
-// sendSlowly sends the string text. It then sends the string drop once a second until the server
-// closes the connection. It sends nothing more if drop is empty.
-func sendSlowly(conn net.Conn, text, drop string) (ends chan struct{}) {
+// sendSlowly sends text. If drip is not empty, it then sends drip once a second until the server
+// closes the connection.
+func sendSlowly(conn net.Conn, text, drip string) (ends chan struct{}) {
 	ends = make(chan struct{})
 	go func() {
 		defer close(ends)
 		_, err := io.WriteString(conn, text)
-		for err == nil && drop != "" {
+		for err == nil && drip != "" {
 			time.Sleep(time.Second)
-			_, err = io.WriteString(conn, drop)
+			_, err = io.WriteString(conn, drip)
 		}
 	}()
 	return ends

@@ -71,8 +71,7 @@ func NewBacklog(group string, topics []string, registry prometheus.Registerer) *
 	return b
 }
 
-// Took marks the partition as assigned to this process. No fetched record of the partition waits to
-// be applied yet.
+// Took marks the partition as assigned to this process. At first, no record waits.
 func (b *Backlog) Took(topic string, partition int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -242,9 +242,8 @@ const (
 	logAppendTime = "LogAppendTime"
 )
 
-// alterTimestamps sets the timestamp type of topics that have a different one. With
-// KAFKA_TOPICS=verify, or without the permission, it only logs the command that sets it. Existing
-// records keep their timestamps.
+// alterTimestamps sets the timestamp type of topics that have a different one. If KAFKA_TOPICS is
+// verify or the broker refuses the change, it logs the command that sets the type.
 func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceConfigs) error {
 	var names []string
 	for _, topic := range described {

@@ -63,12 +63,11 @@ func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds
 }
 
 // Scan calls handle for the records of a topic, in order within each partition, until handle
-// returns an error. It also passes records without a valid ce_id. It joins no consumer group and
-// commits no offset.
+// returns an error. It joins no consumer group and commits no offset. Records without a valid ce_id
+// are included.
 //
-// Scan reads each partition from its offset in start, or from the first record if start has no
-// offset for the partition. It stops before the partition's offset in end. It does not read
-// partitions without an offset in end.
+// Scan reads each partition from its offset in start, by default from the first record, and stops
+// before its offset in end. It skips partitions without an offset in end.
 func Scan(
 	ctx context.Context, cfg Config, clientID string, topic Topic, start, end Offsets, handle func(Record) error,
 ) error {

@@ -49,9 +49,12 @@ func IsUnanswered(err error) bool {
 }
 
 func isDownState(code string) bool {
-	// The codes mean that the server is stopping, starting or a standby, that it has no connection,
-	// disk space or memory left, that it has ended an idle transaction, or that the statement timed
-	// out.
-	return strings.HasPrefix(code, "08") ||
-		slices.Contains([]string{"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "57014", "53100", "53200", "53300"}, code)
+	return strings.HasPrefix(code, "08") || // connection exception
+		slices.Contains([]string{
+			"57P01", "57P02", "57P03", // the server stops or starts
+			"57P05", "25P03", // the server ended an idle session or transaction
+			"25006",                   // the server is a standby
+			"57014",                   // the statement timed out
+			"53100", "53200", "53300", // no disk space, memory or connection is left
+		}, code)
 }

@@ -93,8 +93,8 @@ func migrateTrack(ctx context.Context, db *sql.DB, schema string, track Migratio
 	if _, err := goer.Up(ctx); err != nil {
 		return err
 	}
-	// The application role may only read the versions. Its privileges are set at each start, because
-	// default privileges can have been granted after the table was created.
+	// Default privileges can give the application role more than the right to read the versions. So
+	// each start sets its privileges.
 	var exists bool
 	err = db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", AppRole(schema)).Scan(&exists)
 	if err != nil || !exists {

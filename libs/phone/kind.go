@@ -45,9 +45,7 @@ func (n Number) isAssigned() bool {
 }
 
 // CallingCode returns the country calling code of the number, without the plus sign. It returns ""
-// if the number does not begin with a code that is in use. A code has one to three digits. No code
-// is a prefix of another code, so the number begins with at most one code. The first four
-// characters of a number are enough.
+// if the code is not in use. The first four characters of a number are enough.
 func (n Number) CallingCode() string {
 	digits, ok := strings.CutPrefix(string(n), "+")
 	for length := 1; ok && length <= 3 && length <= len(digits); length++ {
@@ -56,7 +54,7 @@ func (n Number) CallingCode() string {
 			return ""
 		}
 		if phonenumbers.GetRegionCodeForCountryCode(code) != phonenumbers.UNKNOWN_REGION {
-			return digits[:length]
+			return digits[:length] // no code is a prefix of another code
 		}
 	}
 	return ""

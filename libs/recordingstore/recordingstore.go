@@ -53,18 +53,18 @@ type Storage struct {
 	LinkURL  string   `env:"RECORDINGS_LINK_URL" help:"Public URL of the gateway in links to recordings in a local directory."`
 }
 
-// Where names the kind of storage in which recordings are stored.
-type Where string
+// Location is the kind of storage in which recordings are stored.
+type Location string
 
 // The kinds of storage.
 const (
-	Nowhere Where = ""
-	S3      Where = "s3"
-	Local   Where = "local"
+	Nowhere Location = ""
+	S3      Location = "s3"
+	Local   Location = "local"
 )
 
 // Where returns the configured kind of storage. Its error lists all faults of the settings.
-func (s Storage) Where() (Where, error) {
+func (s Storage) Where() (Location, error) {
 	switch {
 	case s.URL != "" && len(s.LinkKeys) > 0:
 		return Nowhere, errors.New("RECORDINGS_S3_URL and RECORDINGS_LINK_KEYS are both set: unset one, " +

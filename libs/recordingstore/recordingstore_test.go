@@ -87,7 +87,7 @@ func TestStorage_AcceptsOneConfiguredStorageOrNone(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		storage recordingstore.Storage
-		where   recordingstore.Where
+		where   recordingstore.Location
 		good    bool
 	}{
 		{"no storage", recordingstore.Storage{}, recordingstore.Nowhere, true},

@@ -83,9 +83,8 @@ func unconfirmed(subject string, services []string) error {
 	return err
 }
 
-// ResponseError converts an error of a store to the error that the RPC ApplySetting returns. If the
-// database is unavailable, ResponseError returns CodeUnavailable, so that Confirm calls the service
-// again.
+// ResponseError converts an error of a store to the error that the RPC ApplySetting returns.
+// CodeUnavailable means that the database is unavailable and that the caller must call again.
 func ResponseError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

@@ -15,8 +15,8 @@ import (
 // compared.
 var placeholder = regexp.MustCompile(`\{[^}]*\}`)
 
-// Customers compares the routes of a chi router below /v1 with the operations, and fails the test
-// if they differ. The method String of an operation returns, for example, "GET /v1/calls/{id}".
+// Customers fails the test unless the chi router has exactly the given operations below /v1. The
+// string of an operation is, for example, "GET /v1/calls/{id}".
 func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O) {
 	t.Helper()
 	routes, ok := router.(chi.Routes)

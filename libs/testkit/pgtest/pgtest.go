@@ -192,9 +192,9 @@ type adminConn struct {
 	url  string
 }
 
-// withConn calls the function `do` with the connection. It connects first if no connection to the
-// server in url is open.
-func (a *adminConn) withConn(ctx context.Context, url string, do func(*pgx.Conn) error) error {
+// withConn calls f with a connection to the server in url. It connects only if no such connection
+// is open.
+func (a *adminConn) withConn(ctx context.Context, url string, f func(*pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.conn != nil && a.url != url {
@@ -207,7 +207,7 @@ func (a *adminConn) withConn(ctx context.Context, url string, do func(*pgx.Conn)
 		}
 		a.conn, a.url = conn, url
 	}
-	return do(a.conn)
+	return f(a.conn)
 }
 
 // closeSoon closes the pool, but waits at most 2 s for connections that the test never released.
