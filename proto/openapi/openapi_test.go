@@ -68,8 +68,7 @@ func TestOperations_ReturnsTheOperationsWithTheGivenTag(t *testing.T) {
 	}
 }
 
-// The id of an object is a UUIDv7, which contains the time of created_at. The ids in the examples
-// must do so too.
+// The ids in the examples must contain the time of created_at, like the UUIDv7 ids of real objects.
 func TestExamples_CreatedAtIsTheTimeInTheID(t *testing.T) {
 	t.Parallel()
 	var document any
@@ -164,7 +163,7 @@ func TestExtensibleEnums_DescriptionAndEnumListTheSameValues(t *testing.T) {
 			}
 		}
 		for _, text := range words {
-			// the description refers to these names of the call request
+			// these words of the description are not enum values
 			named := text == "error_code" || text == "dial_state_unknown"
 			if strings.Contains(text, "_") && !named && !slices.Contains(found.Values, text) {
 				t.Errorf("%s.%s: x-extensible-enum does not contain %s", row.schema, row.property, text)
@@ -173,9 +172,8 @@ func TestExtensibleEnums_DescriptionAndEnumListTheSameValues(t *testing.T) {
 	}
 }
 
-// Each event type must be in the union of events. Its schema in the union must be the schema of the
-// webhook with the same event type.
-func TestWebhookEvent_MapsEveryEventTypeToTheSchemaOfItsWebhook(t *testing.T) {
+// Each event type must have the same schema in the union of events as in its webhook.
+func TestWebhookEvent_HasTheSchemasOfAllWebhooks(t *testing.T) {
 	t.Parallel()
 	type ref struct {
 		Ref string `json:"$ref"`
@@ -225,7 +223,7 @@ func TestWebhookEvent_MapsEveryEventTypeToTheSchemaOfItsWebhook(t *testing.T) {
 	}
 }
 
-func TestWebhookEvent_ValueIsTheStructOfTheEventType(t *testing.T) {
+func TestWebhookEvent_EventTypeSelectsTheStruct(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		body string

@@ -33,9 +33,8 @@ type EventReader struct {
 // NewEventReader returns a reader of a response body.
 func NewEventReader(body io.Reader) *EventReader { return &EventReader{lines: bufio.NewReader(body)} }
 
-// LastID returns the last id that was read from the response. A client resumes the stream after
-// this id. The service sends ids with messages and with comments. LastID returns the zero value if
-// no id was read.
+// LastID returns the last id that was read from the response, from which a client resumes the
+// stream. Comments contain ids too. LastID returns the zero value if no id was read.
 func (r *EventReader) LastID() uuid.UUID { return r.lastID }
 
 // Next returns the next message. It returns io.EOF at the end of the response. An incomplete
@@ -57,7 +56,7 @@ func (r *EventReader) Next() (event StreamedEvent, err error) {
 			}
 			if len(data) == 0 {
 				event = StreamedEvent{}
-				continue // an empty line without data ends a comment
+				continue // the message contains no data, so it is a comment
 			}
 			event.Data = bytes.Join(data, []byte("\n"))
 			return event, nil
@@ -114,9 +113,8 @@ func FollowEvents(
 	}
 }
 
-// followOnce reads one response. received is true if the response contained an event. pause is the
-// Retry-After of the response. followOnce returns an error only if another connection cannot
-// succeed.
+// followOnce reads one response. pause is the Retry-After of the response. After an error,
+// the caller must not connect again.
 func followOnce(
 	ctx context.Context, client ClientInterface, params *StreamEventsParams, handle func(StreamedEvent) error,
 ) (received bool, pause time.Duration, err error) {

@@ -51,8 +51,8 @@ func TestEventReader_ReadsMessagesAndDropsAnIncompleteOne(t *testing.T) {
 	}
 }
 
-// The first response has no event. The second response has an event, and then a comment with the id
-// of another event that the client does not receive.
+// A comment can contain the id of an event that the client does not receive. The client must resume
+// after this id.
 func TestFollowEvents_ResumesAfterTheIDOfAComment(t *testing.T) {
 	t.Parallel()
 	start, event, skipped := uuid.New(), uuid.New(), uuid.New()

@@ -22,12 +22,12 @@ func TimestampOrNull(t *time.Time) *Timestamp {
 	return &shown
 }
 
-// MarshalText returns the text of the timestamp in a query parameter.
+// MarshalText encodes the timestamp for a query parameter.
 func (t Timestamp) MarshalText() ([]byte, error) {
 	return t.UTC().AppendFormat(nil, timestampLayout), nil
 }
 
-// MarshalJSON returns the JSON string of the timestamp in a body.
+// MarshalJSON encodes the timestamp as a JSON string.
 func (t Timestamp) MarshalJSON() ([]byte, error) {
 	return t.UTC().AppendFormat(nil, `"`+timestampLayout+`"`), nil
 }
