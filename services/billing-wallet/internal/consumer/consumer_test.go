@@ -271,7 +271,7 @@ func TestEvents_EndOfARequestReleasesTheHold(t *testing.T) {
 }
 
 // The two events that end a request can be in two topics or in one topic.
-func TestEvents_SecondEndOfARequestChangesOnlyTheMetricOfLateEnds(t *testing.T) {
+func TestEvents_SecondEndOfARequestIsOnlyCounted(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)

@@ -19,21 +19,17 @@ type effect int
 const (
 	// settles means that the event is the end of its request or call.
 	settles effect = iota
-	// settlesIfHeld means that the event settles the hold only if the hold is still open. Usually the
-	// hold is already settled or does not exist: the event was published after the event `ended`, or
-	// the end of an inbound call has no price.
+	// settlesIfHeld means that the event settles the hold only if the hold is still open.
 	settlesIfHeld
 	// confirms means that the inbound call of the hold exists and has not ended.
 	confirms
 )
 
-// dialEffects contains the effects of a batch of events. repeatedRecords[i] is the index of the
-// Kafka record of repeated[i]. confirmedRecords[i] is the index of the Kafka record of
-// confirmed[i].
+// dialEffects contains the effects of a batch of events.
 type dialEffects struct {
 	ends, repeated                    []holds.Outcome
 	confirmed                         []store.Request
-	repeatedRecords, confirmedRecords []int
+	repeatedRecords, confirmedRecords []int // indexes in the batch, one for each repeated or confirmed
 }
 
 func (d *dialEffects) add(record int, kind effect, requestEnd holds.Outcome) {

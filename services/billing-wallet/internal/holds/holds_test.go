@@ -45,7 +45,7 @@ func TestDecide_HoldsThePriceOfTheLongestCall(t *testing.T) {
 	}
 }
 
-func TestDecide_HoldOfAnInboundCallHasTheRateOfTheOrder(t *testing.T) {
+func TestDecide_InboundHoldHasTheGivenRate(t *testing.T) {
 	t.Parallel()
 	view := &holds.WalletView{Spendable: money.Credit, Currency: "USD", Known: map[uuid.UUID]holds.Hold{},
 		Rates: []holds.Rate{{Prefix: "+1", PerMinute: 100_000, IncrementSeconds: 60}}}

@@ -76,8 +76,7 @@ func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 	pass("repaired", 0)
 }
 
-// No comparison is stored, although a pass can claim the wallet. The age of the last comparison
-// must rise in the metric.
+// No comparison is stored. The metric must show the rising age of the last comparison.
 func TestAuditor_AgeMetricRisesWithoutComparisons(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]string{

@@ -94,8 +94,8 @@ func (a *Confirmer) updateMetrics(ctx context.Context) error {
 	return nil
 }
 
-// Pass publishes the event for every unconfirmed hold that is due, and for up to confirmBatch
-// long-open holds. reported is the number of unconfirmed holds.
+// Pass publishes the event `unconfirmed` for every unconfirmed hold that is due, and for up to
+// confirmBatch long-open holds. reported is the number of unconfirmed holds.
 func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 	for {
 		due, err := a.store.EnqueueUnconfirmed(ctx, a.unconfirmedAfter, confirmBatch, unconfirmedEvent)

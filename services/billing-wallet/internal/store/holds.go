@@ -148,9 +148,8 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 	return nil
 }
 
-// confirmHold compares the state with the final states. With the condition state = 'held', Postgres
-// can make a plan for a small table. Such a plan reads the partial index holds_unconfirmed with all
-// its dead rows.
+// confirmHold excludes the final states. With the condition state = 'held', Postgres could read the
+// partial index holds_unconfirmed, which can contain many dead rows.
 const confirmHold = `
 UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
@@ -190,9 +189,9 @@ WITH due AS (
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id, holds.inbound`
 
-// markLongOpen selects holds that have been open for a long time. A hold can be open for several
-// days without a fault, so the event of a hold is repeated every @after seconds. The holds whose
-// last event is oldest come first, so that LIMIT does not exclude the same holds each time.
+// markLongOpen selects holds that have been open for a long time, each at most once in @after
+// seconds. The holds that were selected longest ago come first, so that LIMIT excludes no hold
+// permanently.
 const markLongOpen = `
 WITH due AS (
     SELECT request_id FROM holds

@@ -115,7 +115,7 @@ func TestHoldLifecycle_RepeatedAbandonedEventReleasesALaterHold(t *testing.T) {
 		t.Fatal(d.Err)
 	}
 	wallettest.Balances(t, st, workspace, half, half)
-	enqueue(t, st, in, abandoned) // the service `calls` responds to the event `unconfirmed` with this event
+	enqueue(t, st, in, abandoned) // the service `calls` publishes `abandoned` for an unknown request
 	done := settle(t, st, workspace)
 	if got := len(done); got != 1 {
 		t.Fatalf("length of done = %v, want 1", got)

@@ -32,8 +32,7 @@ func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, outcomes ...holds
 	return nil
 }
 
-// insertPendingIfHeld compares the state with the final states. With the condition state = 'held',
-// the planner could choose a slow plan (see confirmHold).
+// insertPendingIfHeld excludes the final states for the same reason as confirmHold.
 const insertPendingIfHeld = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 SELECT @workspace_id, h.request_id, @reason, @billable_seconds::integer, @call_id::uuid, @traceparent
