@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// checkLocalData checks the number, the workspace's destinations and the agent. It uses only data
-// of this service. It returns the destinations and the agent's max_call_seconds, which is not nil.
+// checkLocalData checks the number, the workspace's destinations and the agent with data of this
+// service. If it returns no error, known.MaxCallSeconds is not nil.
 func (in *Intake) checkLocalData(ctx context.Context, workspaceID, id uuid.UUID,
 	order openapi.CreateCall) (known store.PlacementInputs, err error) {
 	if known, err = in.store.PlacementInputs(ctx, workspaceID, order.AgentID); err != nil {
@@ -111,9 +111,8 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, destin
 	return nil
 }
 
-// placeHold reserves the price of the longest possible call in billing-wallet. If an earlier POST
-// of the same request failed after its hold, billing-wallet returns the earlier hold. The request
-// then uses the max_call_seconds of this hold.
+// placeHold reserves the price of the longest possible call. If an earlier POST of the same request
+// already made the hold, req gets the MaxCallSeconds of that hold.
 func (in *Intake) placeHold(ctx context.Context, req *callstate.Request) error {
 	answer, err := in.peers.Hold(ctx, &billingv1.HoldRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To, MaxCallSeconds: req.MaxCallSeconds,

@@ -17,8 +17,7 @@ const (
 )
 
 // OverdueJob publishes call_overdue for calls that should have ended long ago. The dialer then
-// publishes the end of the call again. If the dialer's database has lost the call, the dialer
-// publishes an end with the cause `unspecified`. Replicas can run the job concurrently.
+// publishes the end of the call again. Replicas can run the job concurrently.
 type OverdueJob struct {
 	store       *store.Store
 	overdueTime time.Duration

@@ -79,11 +79,11 @@ func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
 // billable seconds. An inbound call has billable seconds only if it has a price.
 func (c *Call) chargeKnown() bool { return c.ChargeSettled || c.BillableSeconds == 0 }
 
-// Announce returns the public event for the change from oldStatus, or "" if there is none.
-// oldStatus is "" for a new call.
+// Announce returns the public event for the change from oldStatus, or "" if there is none. For a
+// new call, oldStatus is "".
 //
-// While call.completed waits for the charge or the analysis, Announce returns "" and sets
-// CompletesAt. The caller must call Announce again at the time CompletesAt.
+// Announce sets CompletesAt while call.completed waits for the charge or the analysis. The caller
+// must call Announce again at that time.
 func (c *Call) Announce(oldStatus Status, now time.Time, waits Waits) openapi.EventType {
 	if c.Closed {
 		return ""

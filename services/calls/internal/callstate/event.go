@@ -111,8 +111,8 @@ func (r *Request) BodiesErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.Ca
 	return message
 }
 
-// callEvent returns a message for call-events.v1, to which the caller must add the event. CallId is
-// the id of the request, because older versions of webhook-dispatcher need an id there.
+// callEvent returns a message for call-events.v1 without its event. CallId is the id of the
+// request, because older versions of webhook-dispatcher require an id.
 func (r *Request) callEvent(at time.Time) *eventv1.CallEvent {
 	return &eventv1.CallEvent{
 		CallId:        r.ID.String(),

@@ -115,7 +115,7 @@ func (r *Request) Move(to time.Time) bool {
 // Block ends the request because a gate refused it at dial time.
 func (r *Request) Block(why Ending, at time.Time) bool { return r.end(RequestBlocked, &why, at) }
 
-// Fail ends a request whose call failed, or that failed without a call.
+// Fail ends the request with the status `failed`.
 func (r *Request) Fail(why Ending, at time.Time) bool { return r.end(RequestFailed, &why, at) }
 
 // Cancel ends a queued request that the dialer has withdrawn. It returns false in any other state.

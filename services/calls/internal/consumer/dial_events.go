@@ -167,7 +167,7 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	var changed bool
 	switch e := r.event.GetEvent().(type) {
 	case *eventv1.DialEvent_Withdrawn:
-		if req.Cancel(at) { // the dialer withdrew the request, but the HTTP cancel failed afterwards
+		if req.Cancel(at) { // a cancel withdrew the request and then failed
 			return f.SaveCanceled(ctx, req, at)
 		}
 		return nil
@@ -201,8 +201,8 @@ func follow(req *callstate.Request, r report, at time.Time) bool {
 	return req.Follow(r.call, why, at)
 }
 
-// foldCall applies the event to its call. If the call is unknown, foldCall creates it from any
-// event, because earlier events of the call can be missing. An inbound call has no request.
+// foldCall applies the event to its call. If the call is unknown, foldCall creates the call,
+// because earlier events can be missing.
 func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error {
 	known := f.Call(r.call.ID)
 	var oldStatus callstate.Status

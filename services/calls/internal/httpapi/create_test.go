@@ -260,8 +260,8 @@ func TestCreate_FiftyConcurrentPOSTsCreateOneRequest(t *testing.T) {
 	}
 }
 
-// contacts-compliance stores the decision about a refused destination. The pre-check that stores
-// the decision must not change the contact.
+// contacts-compliance stores the decision about a refused destination. This pre-check must
+// not change the contact, so it contains no variables.
 func TestCreate_RefusedDestinationStoresADecision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -351,7 +351,7 @@ func TestCreate_TooLongWaitForAnotherPOSTReturns503(t *testing.T) {
 // claimKey stores the state that remains if a POST is killed after it claimed its key.
 func (r *rig) claimKey(key string, id uuid.UUID, lease time.Duration) {
 	r.t.Helper()
-	// This request stores a key with the fingerprint of r.order(). The INSERT copies the fingerprint.
+	// Create a request with r.order(), so that the INSERT below can copy its fingerprint.
 	a := r.do("POST", "/v1/calls", r.order("idempotency_key",
 		"shape of "+key))
 	if a.status != http.StatusAccepted {

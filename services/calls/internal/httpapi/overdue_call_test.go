@@ -29,7 +29,7 @@ func (r *rig) overdueCalls() (ids []string) {
 	return ids
 }
 
-// The agent of the rig permits calls of 600 s, so a call is overdue after 10 + 15 minutes.
+// A call is overdue 15 minutes after its maximum duration, which is 10 minutes here.
 func TestOverdueCalls_AreReportedToTheDialer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -58,7 +58,7 @@ func TestOverdueCalls_AreReportedToTheDialer(t *testing.T) {
 	}
 	for _, event := range outboxEvents[eventv1.CallRequestEvent](r, kafka.CallRequests) {
 		overdue := event.GetCallOverdue()
-		// Of these calls, only the inbound call can have a hold whose id is the id of the call.
+		// Priced is true only for inbound calls. Here only the call old is inbound.
 		if want := overdue.GetCall().GetCallId() == old.id(); overdue != nil && overdue.GetCall().GetPriced() != want {
 			t.Errorf("call %s: priced = %t, want %t", overdue.GetCall().GetCallId(), !want, want)
 		}

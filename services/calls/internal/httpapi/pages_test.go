@@ -186,8 +186,7 @@ func TestLists_RefuseCursorsOfOtherLists(t *testing.T) {
 	}
 }
 
-// The filters created_after and created_before exclude the given millisecond, with any UTC offset.
-// A plus sign that is not percent-encoded is accepted too.
+// The times can have any UTC offset. A plus sign that is not percent-encoded is accepted too.
 func TestCalls_CreatedAfterAndBeforeAreExclusive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
