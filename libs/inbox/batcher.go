@@ -20,8 +20,8 @@ type chunk struct {
 	endOffset     int64
 	// newPosition is the position after the transaction. It is valid after nil was received from done.
 	newPosition position
-	// claimed is set when the batcher takes the chunk. A worker that must stop withdraws the chunk by
-	// setting claimed first.
+	// claimed is set by the batcher when it takes the chunk, or by a worker that must stop and
+	// withdraws the chunk.
 	claimed atomic.Bool
 	done    chan error // receives the result of the transaction
 }

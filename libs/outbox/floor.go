@@ -20,7 +20,7 @@ type floor struct {
 // readFrom returns the lowest id that the relay must read now. A sweep reads from the first row.
 func (f *floor) readFrom(now time.Time) (id int64, sweep bool) {
 	if now.Sub(f.lastSweep) >= sweepInterval {
-		// A row can be below the floor, because row ids are assigned before transaction ids.
+		// A row can be below the floor, if its transaction got the row id before its transaction id.
 		return 0, true
 	}
 	return f.id, false
@@ -31,7 +31,8 @@ func (f *floor) readFrom(now time.Time) (id int64, sweep bool) {
 // relay had deleted them.
 func (f *floor) updateAfterRead(lastID int64, noneLeft bool, xmin, deletedBy int64) {
 	// Transactions that were running during the read can still commit rows with lower ids. So the
-	// floor rises only after the end of these transactions. Their ids are below deletedBy.
+	// floor rises only after the end of these transactions. Their ids are below deletedBy, but not
+	// always below the xmax of the read's snapshot.
 	if f.pendingID > 0 && xmin > f.deletedBy && (noneLeft || lastID >= f.pendingID) {
 		f.id, f.pendingID = max(f.id, f.pendingID), 0
 	}

@@ -9,8 +9,8 @@ import (
 
 type hurryKey struct{}
 
-// withSecondSignal returns a context for Hurried. The second SIGTERM or SIGINT closes the channel
-// of Hurried. Call stop when the service has ended.
+// withSecondSignal adds a channel to the context. The second SIGTERM or SIGINT closes the channel.
+// The caller must call stop when the service has ended.
 func withSecondSignal(ctx context.Context) (hurrying context.Context, stop func()) {
 	signals, hurried, ended := make(chan os.Signal, 2), make(chan struct{}), make(chan struct{})
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)

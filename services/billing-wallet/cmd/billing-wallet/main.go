@@ -28,7 +28,7 @@ func spec() app.Spec[Config] {
 	return app.Spec[Config]{
 		Name: "billing-wallet", Migrations: store.Migrations, Check: Config.check, Start: start,
 		Handlers: func(_ Config, rt *app.Runtime) (inbox.Handlers, error) {
-			// The command replay needs no settler: a replica that runs the service settles the stored ends.
+			// The command replay needs no settler: a replica that runs the service settles the holds later.
 			return consumer.New(store.New(rt.Pool), func() {}).Handlers(), nil
 		},
 		Commands: []app.Command[Config]{{

@@ -29,7 +29,7 @@ const (
 type dialEffects struct {
 	ends, repeated                    []holds.Outcome
 	confirmed                         []store.Request
-	repeatedRecords, confirmedRecords []int // indexes in the batch, one for each repeated or confirmed
+	repeatedRecords, confirmedRecords []int // indexes of the Kafka records in the batch
 }
 
 func (d *dialEffects) add(record int, kind effect, requestEnd holds.Outcome) {

@@ -94,7 +94,7 @@ func TestInbound_EndOfACallSettlesItsHoldOnce(t *testing.T) {
 	}
 }
 
-func TestInbound_UnknownCallReleasesItsHold(t *testing.T) {
+func TestInbound_HoldOfAnUnknownCallIsReleased(t *testing.T) {
 	t.Parallel()
 	s, call := start(t), wallettest.ID()
 	workspace := wallettest.Workspace(t, s.store, money.Credit)

@@ -16,8 +16,8 @@ import (
 
 const transactionColumns = `id, workspace_id, kind, reference, operator, request_id, wallet_micro, held_micro, revenue_micro, funding_micro`
 
-// readTransactions selects transactions. inbound states whether request_id is the id of an inbound
-// call.
+// readTransactions selects transactions. The column inbound is true if request_id is the id of an
+// inbound call.
 const readTransactions = `
 SELECT ` + transactionColumns + `,
        coalesce((SELECT h.inbound FROM holds h WHERE h.request_id = transactions.request_id), false) AS inbound

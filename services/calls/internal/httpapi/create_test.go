@@ -260,8 +260,8 @@ func TestCreate_FiftyConcurrentPOSTsCreateOneRequest(t *testing.T) {
 	}
 }
 
-// contacts-compliance stores the decision about a refused destination. This pre-check must
-// not change the contact, so it contains no variables.
+// contacts-compliance stores the decision about a refused destination. This pre-check must not
+// change the contact, so the pre-check contains no variables.
 func TestCreate_RefusedDestinationStoresADecision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -58,7 +58,7 @@ func TestOverdueCalls_AreReportedToTheDialer(t *testing.T) {
 	}
 	for _, event := range outboxEvents[eventv1.CallRequestEvent](r, kafka.CallRequests) {
 		overdue := event.GetCallOverdue()
-		// Priced is true only for inbound calls. Here only the call old is inbound.
+		// Only an inbound call can have a price.
 		if want := overdue.GetCall().GetCallId() == old.id(); overdue != nil && overdue.GetCall().GetPriced() != want {
 			t.Errorf("call %s: priced = %t, want %t", overdue.GetCall().GetCallId(), !want, want)
 		}

@@ -186,7 +186,8 @@ func TestLists_RefuseCursorsOfOtherLists(t *testing.T) {
 	}
 }
 
-// The times can have any UTC offset. A plus sign that is not percent-encoded is accepted too.
+// The times in the filters can have any UTC offset. A plus sign that is not percent-encoded is
+// accepted too.
 func TestCalls_CreatedAfterAndBeforeAreExclusive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
