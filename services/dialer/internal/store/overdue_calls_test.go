@@ -29,7 +29,8 @@ func TestEndOverdueCall_PublishesTheEndOfACallThatIsNotInProgress(t *testing.T) 
 	const insertRow = `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status,
 		ringing_at, answered_at, ended_at, hangup_cause, version, max_call_seconds, deadline_at)
 		VALUES ($1, $2, 'inbound', '', '', $1, $3, now(), now(), $4, 'normal_clearing', 3, 600, now() + interval '1 hour')`
-	ago := func(d time.Duration) *time.Time { at := time.Now().Add(-d); return &at }
+	reportedAt := time.Now()
+	ago := func(d time.Duration) *time.Time { at := reportedAt.Add(-d); return &at }
 	tests := []struct {
 		name string
 		// status is the status of the call's row. It is empty if the database has no row.
@@ -64,7 +65,7 @@ func TestEndOverdueCall_PublishesTheEndOfACallThatIsNotInProgress(t *testing.T) 
 				st.UseServer("a server that is gone")
 			}
 			runTx(t, pool, func(tx pgx.Tx) error {
-				found, err := st.EndOverdueCall(t.Context(), tx, call, time.Now())
+				found, err := st.EndOverdueCall(t.Context(), tx, call, reportedAt)
 				if err == nil && found != tt.want {
 					t.Errorf("EndOverdueCall = %s, want %s", found, tt.want)
 				}
