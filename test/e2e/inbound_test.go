@@ -108,8 +108,8 @@ func (w *inboundTenant) settled() {
 	}
 }
 
-// wantEventsOnce waits until the events of a call arrive. No event may have two ids. A delivery whose
-// response was not stored can be repeated with the same event id.
+// wantEventsOnce waits until the events of a call arrive. No event may have two ids. A delivery
+// whose response was not stored can be repeated with the same event id.
 func (w *inboundTenant) wantEventsOnce(hooks *kit.Receiver, call string, want ...string) {
 	w.t.Helper()
 	received := func() (types []string) {
@@ -163,8 +163,8 @@ func TestInbound_LimitsApplyToOneWorkspace(t *testing.T) {
 }
 
 // A process dies while an inbound call is in progress. The hold is settled once, each event of the
-// call is sent once, and the charge is the price of the talk time. A call whose dialer died ends as failed and costs nothing, unless the
-// caller hung up before another dialer took the call over.
+// call is sent once, and the charge is the price of the talk time. A call whose dialer died ends as
+// failed and costs nothing, unless the caller hung up before another dialer took the call over.
 func TestInbound_KillsSettleTheHoldOnce(t *testing.T) {
 	hooks := receiver(t)
 	s := newInboundStack(t, hooks)

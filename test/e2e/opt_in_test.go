@@ -218,8 +218,8 @@ func (p *optInTrial) awaitEvents() {
 	})
 }
 
-// judge waits until every event has arrived and nothing is left to deliver. Then it checks that each
-// expected event has one id, and that there are no other events.
+// judge waits until every event has arrived and nothing is left to deliver. Then it checks that
+// each expected event has one id, and that there are no other events.
 func (p *optInTrial) judge() {
 	p.Helper()
 	p.awaitEvents()

@@ -81,8 +81,8 @@ func TestRecords_RepeatedAndInvalidRecordsChangeNothing(t *testing.T) {
 	judge(t, s, w, hooks, accepted)
 }
 
-// causeOptInEvents causes opt-in events and waits until they have arrived. It adds their requests to
-// accepted.
+// causeOptInEvents causes opt-in events and waits until they have arrived. It adds their requests
+// to accepted.
 func causeOptInEvents(
 	t *testing.T, w *kit.Workspace, hooks *kit.Receiver, accepted map[string]string,
 ) *optInTrial {

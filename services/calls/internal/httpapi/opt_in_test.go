@@ -118,8 +118,8 @@ func TestOptIn_CallEventsFollowTheTerminalEvent(t *testing.T) {
 	}
 }
 
-// crashAndRepeat applies an event in a transaction that is rolled back, as if the process died before
-// the commit. Then it applies the event twice.
+// crashAndRepeat applies an event in a transaction that is rolled back, as if the process died
+// before the commit. Then it applies the event twice.
 func (a *account) crashAndRepeat(event proto.Message) {
 	a.r.t.Helper()
 	before := a.r.eventTypes()

@@ -29,9 +29,10 @@ const maxAnswers = 16
 //
 // A call is refused as busy if the workspace has reached its limit of concurrent inbound calls. If
 // the call has a price, Answerer first reserves the price of the longest permitted call in
-// billing-wallet. If billing-wallet refuses the hold, the call is refused as busy. If billing-wallet
-// does not respond, the call continues to ring, and Answerer tries again. Calls with and without a
-// price are answered independently, so that calls without a price do not wait for billing-wallet.
+// billing-wallet. If billing-wallet refuses the hold, the call is refused as busy. If
+// billing-wallet does not respond, the call continues to ring, and Answerer tries again. Calls with
+// and without a price are answered independently, so that calls without a price do not wait for
+// billing-wallet.
 type Answerer struct {
 	store    *store.Store
 	contacts *peers.Contacts
@@ -182,8 +183,8 @@ func (a *Answerer) hold(ctx context.Context, arrival store.Arrival, admission st
 	return false, nil
 }
 
-// isHoldFault reports whether billing-wallet rejected the request itself: its content, or the key of
-// the dialer. The operator has to repair the cause, and the call rings until then.
+// isHoldFault reports whether billing-wallet rejected the request itself: its content, or the key
+// of the dialer. The operator has to repair the cause, and the call rings until then.
 func isHoldFault(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodePermissionDenied:

@@ -81,8 +81,8 @@ func (s *Store) Admit(
 
 const lockOwnedCall = `SELECT call_id FROM calls WHERE call_id = @call_id AND owner = @instance FOR UPDATE`
 
-// RefuseOwned marks an inbound call that was not answered to be refused as busy. It has no effect if
-// this process is not the owner of the call: another process has claimed the call since, and has
+// RefuseOwned marks an inbound call that was not answered to be refused as busy. It has no effect
+// if this process is not the owner of the call: another process has claimed the call since, and has
 // possibly made the hold and answered the call.
 func (s *Store) RefuseOwned(ctx context.Context, callID uuid.UUID) (refused bool, err error) {
 	owned := RowGuard(lockOwnedCall, pg.Args{"call_id": callID, "instance": s.instance})
@@ -105,8 +105,8 @@ const inboundCall = `
 SELECT EXISTS (SELECT FROM calls WHERE call_id = @call_id AND workspace_id = @workspace_id) AS known,
 	` + refreshed + ` AS complete`
 
-// This statement locks no row, to prevent deadlocks between transactions that read the same calls in
-// different order. A call that ends during the transaction publishes its own end.
+// This statement locks no row, to prevent deadlocks between transactions that read the same calls
+// in different order. A call that ends during the transaction publishes its own end.
 const readInboundCall = `SELECT ` + callColumns + ` FROM calls
 WHERE call_id = @call_id AND direction = 'inbound' AND (@test::boolean IS NULL OR test = @test)`
 

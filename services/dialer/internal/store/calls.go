@@ -306,10 +306,10 @@ type Arrival struct {
 	Test bool `db:"test"`
 }
 
-// DueAnswers claims up to limit inbound calls that the dialer must answer now: calls with a price if
-// priced is true, otherwise calls without a price. This process becomes the owner of these calls.
-// New calls come before admitted calls, which already waited for a hold. A claimed call is due again
-// after 3 s, unless it was answered or is being ended.
+// DueAnswers claims up to limit inbound calls that the dialer must answer now: calls with a price
+// if priced is true, otherwise calls without a price. This process becomes the owner of these
+// calls. New calls come before admitted calls, which already waited for a hold. A claimed call is
+// due again after 3 s, unless it was answered or is being ended.
 func (s *Store) DueAnswers(ctx context.Context, priced bool, limit int) ([]Arrival, error) {
 	args := pg.Args{"instance": s.instance, "priced": priced, "limit": limit}
 	due, err := pg.Many[Arrival](ctx, s.pool, dueAnswers, args)
