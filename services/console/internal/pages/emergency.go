@@ -340,8 +340,8 @@ func (v *visit) agentPauses(agents []gateway.Agent) (pauses []gateway.Pause, err
 	return pauses, nil
 }
 
-// changeWorkspaceDialing pauses or resumes the workspace of the page, or one of its agents. To pause
-// dialing, the person must type a confirmation word.
+// changeWorkspaceDialing pauses or resumes the workspace of the page, or one of its agents. To
+// pause dialing, the person must type a confirmation word.
 func changeWorkspaceDialing(v *visit) (view, error) {
 	level, rest, _ := strings.Cut(v.form("scope"), ":")
 	_, valid := v.dialingPath(v.form("scope"))

@@ -38,8 +38,8 @@ type Admin struct {
 
 // NewAdmin returns the handler of the operator API (docs/reference/api/operator-api.md). In this
 // package, the owner of a route is the service to which the gateway forwards the requests of the
-// route. consoleURL is the public address of the console, for the links of invitations. It is nil if
-// the address is not configured.
+// route. consoleURL is the public address of the console, for the links of invitations. It is nil
+// if the address is not configured.
 func NewAdmin(
 	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper secrets.Pepper, ready *Readiness,
 	consoleURL *url.URL, docs *Docs, tel *telemetry.Telemetry,
