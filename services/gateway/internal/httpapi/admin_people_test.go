@@ -38,7 +38,7 @@ func TestOperatorAPI_InvitationIsAcceptedInTheConsole(t *testing.T) {
 	r.newConsoleWithPasskeys()
 	workspace := r.workspace("")
 	base := "/admin/v1/workspaces/" + workspace
-	before := len(r.since(0))
+	before := len(r.entriesAfter(0))
 	invited := r.operator("POST", base+"/invitations", `{"role":"developer"}`)
 	wantAnswer(t, "invitation", invited, http.StatusCreated, "")
 	if got, want := invited.member("url"), "https://console.example.com/invitations/"+invited.member("token"); got != want {
@@ -63,7 +63,7 @@ func TestOperatorAPI_InvitationIsAcceptedInTheConsole(t *testing.T) {
 	}
 	wantIDs(t, "members after the removal", r.operator("GET", base+"/members", ""))
 
-	entries := r.since(before)
+	entries := r.entriesAfter(before)
 	wantActions(t, "operator and person", entries, "invitation.create", "invitation.accept", "session.create",
 		"member.update", "member.delete")
 	for _, e := range entries {
@@ -96,10 +96,10 @@ func TestOperatorAPI_InvitesAndRemovesOperators(t *testing.T) {
 	personID := r.personOf(session)
 	wantAnswer(t, "operator", r.visit("GET", "/admin/v1/people", session, ""), http.StatusOK, "")
 
-	before := len(r.since(0))
+	before := len(r.entriesAfter(0))
 	wantAnswer(t, "last operator", r.operator("DELETE", "/admin/v1/people/"+personID+"/operator", ""),
 		http.StatusConflict, "last_owner")
-	wantActions(t, "a refused change", r.since(before))
+	wantActions(t, "a refused change", r.entriesAfter(before))
 	open := r.operator("POST", "/admin/v1/operator-invitations", "")
 	wantIDs(t, "invitations", r.operator("GET", "/admin/v1/operator-invitations", ""), open.member("id"), first.member("id"))
 	wantAnswer(t, "withdrawal", r.operator("DELETE", "/admin/v1/operator-invitations/"+open.member("id"), ""),
