@@ -45,8 +45,9 @@ type Actor struct {
 	Name string `db:"actor_name"`
 }
 
-// Intent records that the gateway is about to send a change to the service that makes it.
-type Intent struct {
+// PendingEntry is an audit entry before its outcome is known. Before the gateway sends a change to
+// another service, it stores the pending entry in the table audit_intents.
+type PendingEntry struct {
 	ID uuid.UUID
 	// Operator is the name of the operator, or "person:" and the id of a person. It is empty if the
 	// actor is an API key.
@@ -68,7 +69,7 @@ type Intent struct {
 
 // Entry is one entry of the audit log.
 type Entry struct {
-	Intent
+	PendingEntry
 	// Status is the HTTP status of the response. It is nil if the outcome is unknown.
 	Status     *int32
 	Outcome    Outcome
@@ -76,8 +77,8 @@ type Entry struct {
 	OccurredAt time.Time
 }
 
-// TakesReason reports whether every actor can give a reason for a change with the action. Persons
-// with a session can give a reason for all changes.
+// TakesReason reports whether the entries of an action store a reason from every kind of actor. A
+// reason from a person with a session is stored for every change.
 func TakesReason(action string) bool {
 	switch action {
 	case "call.hangup", "workspace.hangup", "opt_out.delete", "contact.erase", "workspace.update",

@@ -223,7 +223,7 @@ func ReadsIn(object Object, template string, body []byte) (objects []Object) {
 	}
 	switch template {
 	case "/v1/calls/{id}":
-		if err != nil || hasWords(shown.call) { // a body that cannot be parsed counts as a read
+		if err != nil || hasWords(shown.call) { // record a read if the body cannot be parsed
 			objects = append(objects, object)
 		}
 		if err != nil || shown.RecordingURL != nil {

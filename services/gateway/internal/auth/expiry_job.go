@@ -10,7 +10,7 @@ import (
 
 const (
 	expiryInterval = 15 * time.Second
-	// maxChangeTime is longer than the duration of any forwarded change. So an intent that is older
+	// maxChangeTime is longer than the duration of any forwarded change. An older pending audit entry
 	// belongs to a change that was interrupted.
 	maxChangeTime = time.Minute
 )
@@ -29,7 +29,7 @@ func (j *ExpiryJob) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := j.Once(ctx, maxChangeTime); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "expired sessions, sign-ins and rate limits not deleted", "error", err)
+			slog.WarnContext(ctx, "expiry of sessions, sign-ins, rate limits or pending audit entries failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -39,15 +39,15 @@ func (j *ExpiryJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once runs one pass of the job. For each intent that is older than minAge, it writes an audit
-// entry with the outcome unknown.
+// Once runs one pass of the job. It replaces each pending audit entry that is older than minAge by
+// an audit entry with the outcome unknown.
 func (j *ExpiryJob) Once(ctx context.Context, minAge time.Duration) error {
-	unknown, err := j.store.ConcludeOldIntents(ctx, minAge)
+	unknown, err := j.store.ConcludeOldPending(ctx, minAge)
 	if err != nil {
 		return err
 	}
 	if unknown > 0 {
-		slog.WarnContext(ctx, "audit entries with unknown outcome written", "count", unknown)
+		slog.WarnContext(ctx, "audit entries of interrupted changes written with the outcome unknown", "entries", unknown)
 	}
 	if _, err = j.store.DeleteExpiredLimits(ctx); err != nil {
 		return err

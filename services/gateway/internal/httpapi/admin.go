@@ -185,12 +185,12 @@ func (act actor) ownerCaller(w workspaces.Workspace) serviceauth.Caller {
 		Webhooks: w.Webhooks(), Operator: act.operator, PersonName: act.personName()}
 }
 
-// auditIntent returns the audit intent of a request. The intent records that a change is about to
-// be made. workspaceID is nil if the request belongs to no workspace.
-func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
+// pendingEntry returns the audit entry of a request without its outcome. workspaceID is nil if the
+// request belongs to no workspace.
+func (act actor) pendingEntry(r *http.Request, template string, workspaceID *uuid.UUID) (audit.PendingEntry, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return audit.Intent{}, err
+		return audit.PendingEntry{}, err
 	}
 	object, _ := audit.ObjectOf(r.Method, template, r.URL)
 	reason := act.reason
@@ -198,11 +198,11 @@ func (act actor) auditIntent(r *http.Request, template string, workspaceID *uuid
 	reasonAllowed := audit.TakesReason(object.Action) || act.Type == audit.User && r.Method != http.MethodGet
 	if reason == "" && r.Header.Get(reasonHeader) != "" && reasonAllowed {
 		if err := checkReason(r); err != nil {
-			return audit.Intent{}, err
+			return audit.PendingEntry{}, err
 		}
 		reason = strings.TrimSpace(r.Header.Get(reasonHeader))
 	}
-	return audit.Intent{
+	return audit.PendingEntry{
 		ID: id, Operator: act.operator, Actor: act.Actor, Object: object, WorkspaceID: workspaceID,
 		RequestID: act.requestID, Method: r.Method, Route: template, Path: storablePath(r.URL), Reason: reason,
 	}, nil
@@ -217,9 +217,9 @@ func storablePath(address *url.URL) string {
 	return address.Path
 }
 
-func doneEntry(intent audit.Intent, status int) audit.Entry {
+func doneEntry(pending audit.PendingEntry, status int) audit.Entry {
 	code := int32(status)
-	return audit.Entry{Intent: intent, Status: &code, Outcome: audit.Done}
+	return audit.Entry{PendingEntry: pending, Status: &code, Outcome: audit.Done}
 }
 
 // workspaceOf returns the workspace in the path. The error is 404 if the workspace does not exist.

@@ -75,24 +75,24 @@ func (a *Admin) changePeople(serve, before httpserver.Handler) httpserver.Handle
 		if err := proxy.BufferBody(w, r); err != nil {
 			return err
 		}
-		intent, err := actorOf(r).auditIntent(r, template(r), scopeOfVisitor(r))
+		pending, err := actorOf(r).pendingEntry(r, template(r), scopeOfVisitor(r))
 		if err != nil {
 			return err
 		}
 		if before != nil {
 			response := capture(before, r) //nolint:bodyclose // the body is in memory
 			if response.StatusCode == http.StatusOK {
-				intent.Before = audit.State(intent.Object.Type, peekBody(response, audit.MaxState))
+				pending.Before = audit.State(pending.Object.Type, peekBody(response, audit.MaxState))
 			}
 		}
 		ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change
-		if err := a.store.Intend(ctx, intent); err != nil {
+		if err := a.store.AddPending(ctx, pending); err != nil {
 			return err
 		}
 		response := capture(serve, r.WithContext(ctx)) //nolint:bodyclose // the body is in memory
-		a.audits.conclude(ctx, intent, response, nil)
+		a.audits.conclude(ctx, pending, response, nil)
 		if response.StatusCode == http.StatusNoContent {
-			return writeDeleted(w, intent.Object.ID)
+			return writeDeleted(w, pending.Object.ID)
 		}
 		for name, values := range response.Header {
 			w.Header()[name] = values

@@ -200,7 +200,7 @@ func (r *rig) mustHaveAudited(id string) {
 		r.t.Errorf("audit of PATCH: max_live_calls = %v, want 500.0", patch.After["max_live_calls"])
 	}
 	if n := r.count("audit_intents"); n != 0 {
-		r.t.Errorf("%d intents are left", n)
+		r.t.Errorf("%d pending entries are left", n)
 	}
 	if one := r.operator("GET", "/admin/v1/audit/"+patch.ID.String(), ""); one.status != 200 {
 		r.t.Errorf("GET of one row: one.status = %v, want 200; one.body = %s", one.status, one.body)

@@ -80,13 +80,13 @@ func (a *Admin) createKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	intent, err := actorOf(r).auditIntent(r, template(r), &owner.ID)
+	pending, err := actorOf(r).pendingEntry(r, template(r), &owner.ID)
 	if err != nil {
 		return err
 	}
 	secret, prefix := secrets.GenerateAPIKey(owner.Mode == workspaces.Test)
 	key := secrets.APIKey{ID: id, WorkspaceID: owner.ID, Name: body.Name, Access: body.Access, Prefix: prefix}
-	saved, err := a.store.AddKey(r.Context(), key, a.pepper.Hash(secret), doneEntry(intent, http.StatusCreated), keyState)
+	saved, err := a.store.AddKey(r.Context(), key, a.pepper.Hash(secret), doneEntry(pending, http.StatusCreated), keyState)
 	if err != nil {
 		return err
 	}
@@ -118,11 +118,11 @@ func (a *Admin) readKey(w http.ResponseWriter, r *http.Request) error {
 // the key. If the key is already revoked, nothing changes.
 func (a *Admin) revokeKey(w http.ResponseWriter, r *http.Request) error {
 	return a.withKey(w, r, func(owner, id uuid.UUID) (secrets.APIKey, error) {
-		intent, err := actorOf(r).auditIntent(r, template(r), &owner)
+		pending, err := actorOf(r).pendingEntry(r, template(r), &owner)
 		if err != nil {
 			return secrets.APIKey{}, err
 		}
-		saved, err := a.store.RevokeKey(r.Context(), owner, id, doneEntry(intent, http.StatusOK), keyState)
+		saved, err := a.store.RevokeKey(r.Context(), owner, id, doneEntry(pending, http.StatusOK), keyState)
 		return saved, err
 	})
 }

@@ -103,7 +103,7 @@ func TestAudit_ChangeOfAnAPIKeyIsListed(t *testing.T) {
 		t.Errorf("external_id after = %v, want 7", got.After["external_id"])
 	}
 	if n := r.count("audit_intents"); n != 0 {
-		t.Errorf("intents = %d, want 0", n)
+		t.Errorf("pending entries = %d, want 0", n)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestAudit_RefusedAndRepeatedChangesHaveNoEntry(t *testing.T) {
 				t.Fatalf("entries = %+v, want %d", entries, row.entries)
 			}
 			if n := r.count("audit_intents"); n != 0 {
-				t.Errorf("intents = %d, want 0", n)
+				t.Errorf("pending entries = %d, want 0", n)
 			}
 			if row.object != "" && entries[0].ObjectID != row.object {
 				t.Errorf("object_id = %s, want the id in the response, %s", entries[0].ObjectID, row.object)

@@ -32,9 +32,9 @@ type auditor struct {
 	peers *proxy.Upstreams
 }
 
-// begin prepares the audit entry of a request. For a change, begin stores an intent. The returned
-// function writes the entry before the client receives the response. It is nil if the request
-// needs no entry.
+// begin prepares the audit entry of a request. For a change, begin stores a pending entry. The
+// returned function writes the audit entry before the client receives the response. The function
+// is nil if the request needs no entry.
 func (a auditor) begin(
 	w http.ResponseWriter, r *http.Request, match proxy.Match, caller serviceauth.Caller,
 ) (proxy.Observe, error) {
@@ -49,11 +49,11 @@ func (a auditor) begin(
 		return nil, err
 	}
 	ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change
-	intent, err := actorOf(r).auditIntent(r, match.Template, &caller.WorkspaceID)
+	pending, err := actorOf(r).pendingEntry(r, match.Template, &caller.WorkspaceID)
 	if err != nil {
 		return nil, err
 	}
-	intent.Before, err = a.previousState(ctx, match, proxy.OwnerRequest{
+	pending.Before, err = a.previousState(ctx, match, proxy.OwnerRequest{
 		Owner: match.Owner, Method: r.Method, Path: match.Path, Header: r.Header, Caller: caller,
 	})
 	if err != nil {
@@ -61,21 +61,21 @@ func (a auditor) begin(
 	}
 	if isCallOfKey(r, match) {
 		return func(response *http.Response, err error) error {
-			a.recordCall(ctx, intent, response, err)
+			a.recordCall(ctx, pending, response, err)
 			return nil
 		}, nil
 	}
-	if err := a.store.Intend(ctx, intent); err != nil {
+	if err := a.store.AddPending(ctx, pending); err != nil {
 		return nil, err
 	}
 	return func(response *http.Response, err error) error {
-		a.conclude(ctx, intent, response, err)
+		a.conclude(ctx, pending, response, err)
 		return nil
 	}, nil
 }
 
-// isCallOfKey reports whether an API key creates a call request. No intent is stored for such a
-// request, because the additional commit would slow down each call.
+// isCallOfKey reports whether an API key creates a call request. No pending entry is stored
+// for such a request, because the additional commit would slow down each call.
 func isCallOfKey(r *http.Request, match proxy.Match) bool {
 	return r.Method == http.MethodPost && match.Template == "/v1/calls" && actorOf(r).Type == audit.APIKey
 }
@@ -112,12 +112,12 @@ func (a auditor) observeRead(
 
 func (a auditor) record(r *http.Request, template string, workspaceID uuid.UUID, read audit.Object) error {
 	act := actorOf(r)
-	intent, err := act.auditIntent(r, template, &workspaceID)
+	pending, err := act.pendingEntry(r, template, &workspaceID)
 	if err != nil {
 		return err
 	}
-	intent.Object = read
-	entry := doneEntry(intent, http.StatusOK)
+	pending.Object = read
+	entry := doneEntry(pending, http.StatusOK)
 	ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
 	defer cancel()
 	if act.Type == audit.APIKey {
@@ -126,34 +126,34 @@ func (a auditor) record(r *http.Request, template string, workspaceID uuid.UUID,
 	return a.store.Record(ctx, entry)
 }
 
-// conclude replaces the intent of a change with the audit entry. If nothing was changed, it deletes
-// the intent without an entry. If the database fails, the intent remains, and the retention job
-// writes an entry with the outcome unknown.
-func (a auditor) conclude(ctx context.Context, intent audit.Intent, response *http.Response, err error) {
+// conclude replaces a pending entry by the audit entry. If nothing was changed, conclude only
+// deletes the pending entry. If the database fails, auth.ExpiryJob later writes an audit entry with
+// the outcome unknown.
+func (a auditor) conclude(ctx context.Context, pending audit.PendingEntry, response *http.Response, err error) {
 	switch {
 	case err != nil:
-		a.closeIntent(ctx, intent, err)
+		a.closePending(ctx, pending, err)
 		return
 	case response.StatusCode >= http.StatusMultipleChoices:
-		a.closeIntent(ctx, intent, &apierr.Error{Status: response.StatusCode})
+		a.closePending(ctx, pending, &apierr.Error{Status: response.StatusCode})
 		return
 	case response.Header.Get(replayedHeader) != "":
-		a.dropIntent(ctx, intent)
+		a.dropPending(ctx, pending)
 		return
 	}
-	entry := doneEntry(intent, response.StatusCode)
-	entry.After = audit.State(intent.Object.Type, peekBody(response, audit.MaxState))
+	entry := doneEntry(pending, response.StatusCode)
+	entry.After = audit.State(pending.Object.Type, peekBody(response, audit.MaxState))
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	if err := a.store.Conclude(ctx, entry); err != nil {
-		slog.ErrorContext(ctx, "audit entry of a completed change not written", "intent", intent.ID, "error", err)
+		slog.ErrorContext(ctx, "audit entry of a completed change not written", "entry_id", pending.ID, "error", err)
 	}
 }
 
 // recordCall writes the audit entry of a call request of an API key. If the request was refused or
 // repeated, it writes none.
-func (a auditor) recordCall(ctx context.Context, intent audit.Intent, response *http.Response, err error) {
-	entry := audit.Entry{Intent: intent, Outcome: audit.Unknown}
+func (a auditor) recordCall(ctx context.Context, pending audit.PendingEntry, response *http.Response, err error) {
+	entry := audit.Entry{PendingEntry: pending, Outcome: audit.Unknown}
 	switch {
 	case err != nil && isRefusal(err):
 		return
@@ -161,13 +161,13 @@ func (a auditor) recordCall(ctx context.Context, intent audit.Intent, response *
 	case response.StatusCode >= http.StatusMultipleChoices || response.Header.Get(replayedHeader) != "":
 		return
 	default:
-		entry = doneEntry(intent, response.StatusCode)
-		entry.After = audit.State(intent.Object.Type, peekBody(response, audit.MaxState))
+		entry = doneEntry(pending, response.StatusCode)
+		entry.After = audit.State(pending.Object.Type, peekBody(response, audit.MaxState))
 	}
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	if err := a.store.RecordUnflushed(ctx, entry); err != nil {
-		slog.ErrorContext(ctx, "audit entry of a call request not written", "entry", intent.ID, "error", err)
+		slog.ErrorContext(ctx, "audit entry of a call request not written", "entry_id", pending.ID, "error", err)
 	}
 }
 
@@ -193,31 +193,29 @@ func peekBody(response *http.Response, limit int64) []byte {
 	return body
 }
 
-// closeIntent ends the intent of a change that returned err. If the change was refused, closeIntent
-// deletes the intent without an audit entry. Otherwise it writes an audit entry with the outcome
-// unknown.
-func (a auditor) closeIntent(ctx context.Context, intent audit.Intent, err error) {
+// closePending deletes the pending entry of a change that returned err. Unless the change was
+// refused, it also writes an audit entry with the outcome unknown.
+func (a auditor) closePending(ctx context.Context, pending audit.PendingEntry, err error) {
 	if isRefusal(err) {
-		a.dropIntent(ctx, intent)
+		a.dropPending(ctx, pending)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
-	logOpenIntent(ctx, intent, a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown}))
+	logStillPending(ctx, pending, a.store.Conclude(ctx, audit.Entry{PendingEntry: pending, Outcome: audit.Unknown}))
 }
 
-func (a auditor) dropIntent(ctx context.Context, intent audit.Intent) {
+func (a auditor) dropPending(ctx context.Context, pending audit.PendingEntry) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
-	logOpenIntent(ctx, intent, a.store.Drop(ctx, intent))
+	logStillPending(ctx, pending, a.store.DropPending(ctx, pending))
 }
 
-// logOpenIntent logs that an intent remains. The retention job later writes an audit entry with the
-// outcome unknown.
-func logOpenIntent(ctx context.Context, intent audit.Intent, err error) {
+// logStillPending logs a failed write of the database, after which a pending entry remains.
+func logStillPending(ctx context.Context, pending audit.PendingEntry, err error) {
 	if err != nil {
-		slog.WarnContext(ctx, "open audit record not deleted, the retention job will write an audit entry",
-			"intent", intent.ID, "error", err)
+		slog.WarnContext(ctx, "pending audit entry not deleted; the expiry job writes it with the outcome unknown",
+			"entry_id", pending.ID, "error", err)
 	}
 }
 

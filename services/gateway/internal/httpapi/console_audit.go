@@ -28,25 +28,25 @@ func (c *Console) serveAudited(w http.ResponseWriter, r *http.Request, match pro
 	if person.workspaceID != uuid.Nil {
 		workspaceID = &person.workspaceID
 	}
-	intent, err := actorOf(r).auditIntent(r, match.Template, workspaceID)
+	pending, err := actorOf(r).pendingEntry(r, match.Template, workspaceID)
 	if err != nil {
 		return err
 	}
 	if r.Method != http.MethodPost {
 		before := c.capture(r, http.MethodGet) //nolint:bodyclose // the body is in memory
 		if before.StatusCode == http.StatusOK {
-			intent.Before = audit.State(object.Type, peekBody(before, audit.MaxState))
+			pending.Before = audit.State(object.Type, peekBody(before, audit.MaxState))
 		}
 	}
 	ctx := context.WithoutCancel(r.Context())
-	if err := c.store.Intend(ctx, intent); err != nil {
+	if err := c.store.AddPending(ctx, pending); err != nil {
 		return err
 	}
 	response := c.capture(r, r.Method) //nolint:bodyclose // the body is in memory
 	if workspaceID == nil {
-		intent.WorkspaceID = workspaceIn(peekBody(response, audit.MaxState))
+		pending.WorkspaceID = workspaceIn(peekBody(response, audit.MaxState))
 	}
-	c.public.audits.conclude(ctx, intent, response, nil)
+	c.public.audits.conclude(ctx, pending, response, nil)
 	for name, values := range response.Header {
 		w.Header()[name] = values
 	}

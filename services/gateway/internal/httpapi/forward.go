@@ -35,8 +35,8 @@ func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	return a.forwardRequest(w, r, actorOf(r).systemCaller())
 }
 
-// forwardRequest sends the request to the service that owns the route. For a change, the gateway
-// stores an intent before it sends the request. It stores an audit entry when the outcome is known.
+// forwardRequest sends the request to the service that owns the route. For a change, it stores a
+// pending audit entry before it sends the request, and the audit entry after the response.
 func (a *Admin) forwardRequest(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {
@@ -79,36 +79,36 @@ func (a *Admin) auditChange(
 	if request.Caller.WorkspaceID != uuid.Nil {
 		workspaceID = &request.Caller.WorkspaceID
 	}
-	intent, err := actorOf(r).auditIntent(r, match.Template, workspaceID)
+	pending, err := actorOf(r).pendingEntry(r, match.Template, workspaceID)
 	if err != nil {
 		return proxy.OwnerResponse{}, err
 	}
-	if intent.Before, err = a.audits.previousState(ctx, match, request); err != nil {
+	if pending.Before, err = a.audits.previousState(ctx, match, request); err != nil {
 		return proxy.OwnerResponse{}, err
 	}
-	if err := a.store.Intend(ctx, intent); err != nil {
+	if err := a.store.AddPending(ctx, pending); err != nil {
 		return proxy.OwnerResponse{}, err
 	}
 	response, err := send()
 	if err != nil {
-		a.audits.closeIntent(ctx, intent, err)
+		a.audits.closePending(ctx, pending, err)
 		return response, err
 	}
 	if !response.OK() {
-		a.audits.closeIntent(ctx, intent, response.Refusal(request.Owner))
+		a.audits.closePending(ctx, pending, response.Refusal(request.Owner))
 		return response, nil
 	}
-	entry := doneEntry(intent, response.Status)
+	entry := doneEntry(pending, response.Status)
 	if response.Header.Get(replayedHeader) != "" {
 		entry.Outcome = audit.Unchanged
 	}
-	entry.After = audit.State(intent.Object.Type, response.Body)
+	entry.After = audit.State(pending.Object.Type, response.Body)
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	if err := a.store.Conclude(ctx, entry); err != nil {
-		// The change was made, so the client gets the success response. The retention job later
+		// The change was made, so the client gets the success response. The auth.ExpiryJob later
 		// writes the audit entry with the outcome unknown.
-		slog.ErrorContext(ctx, "audit entry of a completed change not written", "intent", intent.ID, "error", err)
+		slog.ErrorContext(ctx, "audit entry of a completed change not written", "entry_id", pending.ID, "error", err)
 	}
 	return response, nil
 }

@@ -104,7 +104,7 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 		t.Errorf("audit = %q, want it to contain %q", audit, "1.000000000000000001")
 	}
 	if n := r.count("audit_intents"); n != 0 {
-		t.Errorf("%d intents are left", n)
+		t.Errorf("%d pending entries are left", n)
 	}
 }
 
@@ -167,33 +167,33 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 		t.Errorf("audit: newest.Method = %q, want \"POST\"", newest.Method)
 	}
 
-	// This intent is left by a gateway that was killed during a change. The auth.ExpiryJob must write
+	// A gateway that is killed during a change leaves a pending entry. The auth.ExpiryJob must write
 	// one audit entry for this change.
 	workspaceID := uuid.MustParse(id)
-	intent := audit.Intent{ID: uuid.Must(uuid.NewV7()), Operator: "ada",
+	pending := audit.PendingEntry{ID: uuid.Must(uuid.NewV7()), Operator: "ada",
 		Actor:       audit.Actor{Type: audit.Operator, ID: "ada", Name: "ada"},
 		WorkspaceID: &workspaceID, RequestID: uuid.Must(uuid.NewV7()),
 		Method: "PUT", Route: "/admin/v1/workspaces/{id}/rates", Path: "/x", Before: json.RawMessage(`{}`)}
-	if err := r.store.Intend(t.Context(), intent); err != nil {
+	if err := r.store.AddPending(t.Context(), pending); err != nil {
 		t.Fatal(err)
 	}
 	job := auth.NewExpiryJob(r.store)
 	if err := job.Once(t.Context(), time.Hour); err != nil {
-		t.Fatalf("a new intent was deleted: Once: %v", err)
+		t.Fatalf("a new pending entry was deleted: Once: %v", err)
 	} else if got := r.count("audit_intents"); got != 1 {
-		t.Fatalf(`a new intent was deleted: r.count("audit_intents") = %v, want 1`, got)
+		t.Fatalf(`a new pending entry was deleted: r.count("audit_intents") = %v, want 1`, got)
 	}
 	for range 2 {
 		if err := job.Once(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.store.Conclude(t.Context(), audit.Entry{Intent: intent, Outcome: audit.Unknown}); err != nil {
+	if err := r.store.Conclude(t.Context(), audit.Entry{PendingEntry: pending, Outcome: audit.Unknown}); err != nil {
 		t.Errorf("Conclude after the job = %v, want nothing", err)
 	}
 	entries := r.audit(id)
-	if entries[0].ID != intent.ID {
-		t.Errorf("audit: entries[0].ID = %v, want %v", entries[0].ID, intent.ID)
+	if entries[0].ID != pending.ID {
+		t.Errorf("audit: entries[0].ID = %v, want %v", entries[0].ID, pending.ID)
 	}
 	if entries[0].Outcome != "unknown" {
 		t.Errorf("audit: entries[0].Outcome = %q, want \"unknown\"", entries[0].Outcome)
@@ -285,6 +285,6 @@ func TestAdmin_ETagAndIfMatchOfAgentsAreForwarded(t *testing.T) {
 		t.Errorf("lines of If-Match at the owner (-want +got):\n%s", diff)
 	}
 	if n := r.count("audit_intents"); n != 0 {
-		t.Errorf("%d intents are left", n)
+		t.Errorf("%d pending entries are left", n)
 	}
 }

@@ -103,7 +103,7 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change
-	change, err := operator.auditIntent(r, template(r), &id)
+	change, err := operator.pendingEntry(r, template(r), &id)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx := context.WithoutCancel(r.Context()) // a disconnect of the client must not interrupt a change
-	change, err := operator.auditIntent(r, template(r), &before.ID)
+	change, err := operator.pendingEntry(r, template(r), &before.ID)
 	if err != nil {
 		return err
 	}

@@ -13,30 +13,30 @@ import (
 	"ringfence.dev/services/gateway/internal/audit"
 )
 
-const intentColumns = `id, operator, actor_type, actor_id, actor_name, action, object_type, object_id, workspace_id,
+const pendingColumns = `id, operator, actor_type, actor_id, actor_name, action, object_type, object_id, workspace_id,
 	request_id, method, route, path, before`
 
-const intentValues = `@id, @operator, @actor_type, @actor_id, @actor_name, @action, @object_type, @object_id,
+const pendingValues = `@id, @operator, @actor_type, @actor_id, @actor_name, @action, @object_type, @object_id,
     @workspace,
 	@request, @method, @route, @path, @before`
 
-const insertIntent = `INSERT INTO audit_intents (` + intentColumns + `) VALUES (` + intentValues + `)`
+const insertPending = `INSERT INTO audit_intents (` + pendingColumns + `) VALUES (` + pendingValues + `)`
 
-// Intend records in the audit log that a change is about to be made. Call Intend before the change.
-func (s *Store) Intend(ctx context.Context, intent audit.Intent) error {
-	_, err := s.pool.Exec(ctx, insertIntent, intentArgs(intent))
+// AddPending stores a pending audit entry. Call AddPending before the change.
+func (s *Store) AddPending(ctx context.Context, pending audit.PendingEntry) error {
+	_, err := s.pool.Exec(ctx, insertPending, pendingArgs(pending))
 	if err != nil {
-		return fmt.Errorf("record intent %s: %w", intent.ID, err)
+		return fmt.Errorf("record pending audit entry %s: %w", pending.ID, err)
 	}
 	return nil
 }
 
-func intentArgs(intent audit.Intent) pgx.NamedArgs {
+func pendingArgs(pending audit.PendingEntry) pgx.NamedArgs {
 	return pgx.NamedArgs{
-		"id": intent.ID, "operator": intent.Operator, "actor_type": intent.Actor.Type, "actor_id": intent.Actor.ID,
-		"actor_name": intent.Actor.Name, "action": intent.Action, "object_type": intent.Object.Type,
-		"object_id": intent.Object.ID, "workspace": intent.WorkspaceID, "request": intent.RequestID,
-		"method": intent.Method, "route": intent.Route, "path": intent.Path, "before": jsonOrNull(intent.Before),
+		"id": pending.ID, "operator": pending.Operator, "actor_type": pending.Actor.Type, "actor_id": pending.Actor.ID,
+		"actor_name": pending.Actor.Name, "action": pending.Action, "object_type": pending.Object.Type,
+		"object_id": pending.Object.ID, "workspace": pending.WorkspaceID, "request": pending.RequestID,
+		"method": pending.Method, "route": pending.Route, "path": pending.Path, "before": jsonOrNull(pending.Before),
 	}
 }
 
@@ -46,39 +46,39 @@ func intentArgs(intent audit.Intent) pgx.NamedArgs {
 const unflushed = `(SELECT set_config('synchronous_commit', 'off', true) = 'off')`
 
 const (
-	deleteIntent = `DELETE FROM audit_intents WHERE id = @id`
-	// If a crash loses the DELETE, the retention job writes an audit entry with the outcome `unknown`.
-	dropIntent = deleteIntent + ` AND ` + unflushed
+	deletePending = `DELETE FROM audit_intents WHERE id = @id`
+	// If a crash loses the DELETE, auth.ExpiryJob writes an audit entry with the outcome unknown.
+	dropPending = deletePending + ` AND ` + unflushed
 )
 
-// Drop deletes the intent of a change that was refused.
-func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
-	if _, err := s.pool.Exec(ctx, dropIntent, pgx.NamedArgs{"id": intent.ID}); err != nil {
-		return fmt.Errorf("drop intent %s: %w", intent.ID, err)
+// DropPending deletes the pending entry of a change that was refused or repeated.
+func (s *Store) DropPending(ctx context.Context, pending audit.PendingEntry) error {
+	if _, err := s.pool.Exec(ctx, dropPending, pgx.NamedArgs{"id": pending.ID}); err != nil {
+		return fmt.Errorf("drop pending audit entry %s: %w", pending.ID, err)
 	}
 	return nil
 }
 
-// ON CONFLICT keeps an entry that the retention job has already written for a very slow change.
+// ON CONFLICT keeps an entry that auth.ExpiryJob has already written for a very slow change.
 const (
-	entryHead = `INSERT INTO audit_entries (` + intentColumns + `, status, outcome, after, occurred_at)
-VALUES (` + intentValues + `, @status, @outcome, @after, `
+	entryHead = `INSERT INTO audit_entries (` + pendingColumns + `, status, outcome, after, occurred_at)
+VALUES (` + pendingValues + `, @status, @outcome, @after, `
 	entryTail   = `) ON CONFLICT (id) DO NOTHING`
 	insertAudit = entryHead + `now()` + entryTail
-	// The intent is on disk. So if this commit is lost, the retention job writes an entry.
-	concludeIntent = `WITH concluded AS (` + deleteIntent + `) ` + entryHead + `CASE WHEN ` + unflushed + `
+	// The pending entry is on disk. If this commit is lost, auth.ExpiryJob writes the audit entry.
+	concludePending = `WITH concluded AS (` + deletePending + `) ` + entryHead + `CASE WHEN ` + unflushed + `
     THEN now() END` + entryTail
 )
 
-// Conclude replaces the intent of a change with the audit entry.
+// Conclude replaces a pending entry by the audit entry.
 func (s *Store) Conclude(ctx context.Context, entry audit.Entry) error {
-	if _, err := s.pool.Exec(ctx, concludeIntent, entryArgs(entry)); err != nil {
-		return fmt.Errorf("conclude intent %s: %w", entry.ID, err)
+	if _, err := s.pool.Exec(ctx, concludePending, entryArgs(entry)); err != nil {
+		return fmt.Errorf("conclude pending audit entry %s: %w", entry.ID, err)
 	}
 	return nil
 }
 
-// Record stores an audit entry that has no intent. When it returns, the entry is on disk.
+// Record stores an audit entry that has no pending entry. When it returns, the entry is on disk.
 func (s *Store) Record(ctx context.Context, entry audit.Entry) error {
 	if _, err := s.pool.Exec(ctx, insertAudit, entryArgs(entry)); err != nil {
 		return fmt.Errorf("record audit entry %s: %w", entry.ID, err)
@@ -95,23 +95,23 @@ func insertEntry(ctx context.Context, tx pgx.Tx, entry audit.Entry) error {
 
 func entryArgs(entry audit.Entry) pgx.NamedArgs {
 	entry = entry.Complete()
-	args := intentArgs(entry.Intent)
+	args := pendingArgs(entry.PendingEntry)
 	args["status"], args["outcome"], args["after"] = entry.Status, entry.Outcome, jsonOrNull(entry.After)
 	return args
 }
 
-const concludeOldIntents = `WITH old AS (
-	DELETE FROM audit_intents WHERE created_at < now() - @age::interval RETURNING ` + intentColumns + `, created_at)
-INSERT INTO audit_entries (` + intentColumns + `, outcome, occurred_at)
-SELECT ` + intentColumns + `, 'unknown', created_at FROM old
+const concludeOldPending = `WITH old AS (
+	DELETE FROM audit_intents WHERE created_at < now() - @age::interval RETURNING ` + pendingColumns + `, created_at)
+INSERT INTO audit_entries (` + pendingColumns + `, outcome, occurred_at)
+SELECT ` + pendingColumns + `, 'unknown', created_at FROM old
 ON CONFLICT (id) DO NOTHING`
 
-// ConcludeOldIntents writes an audit entry with the outcome unknown for every intent that is older
-// than minAge. It returns the number of these intents.
-func (s *Store) ConcludeOldIntents(ctx context.Context, minAge time.Duration) (int64, error) {
-	tag, err := s.pool.Exec(ctx, concludeOldIntents, pgx.NamedArgs{"age": minAge})
+// ConcludeOldPending replaces every pending entry that is older than minAge by an audit entry with
+// the outcome unknown. It returns the number of these entries.
+func (s *Store) ConcludeOldPending(ctx context.Context, minAge time.Duration) (int64, error) {
+	tag, err := s.pool.Exec(ctx, concludeOldPending, pgx.NamedArgs{"age": minAge})
 	if err != nil {
-		return 0, fmt.Errorf("conclude old intents: %w", err)
+		return 0, fmt.Errorf("conclude old pending audit entries: %w", err)
 	}
 	return tag.RowsAffected(), nil
 }

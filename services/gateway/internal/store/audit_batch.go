@@ -19,9 +19,8 @@ const (
 	entriesTimeout = 2 * time.Second
 )
 
-// entryBatcher combines concurrent audit entries that have no intent into one statement, because
-// most of the cost of a single entry is its transaction. At most one goroutine stores entries at a
-// time.
+// entryBatcher combines concurrent calls of RecordUnflushed into one statement, because most of the
+// cost of a single entry is its transaction. At most one goroutine stores entries at a time.
 type entryBatcher struct {
 	mu      sync.Mutex
 	running bool // true while a goroutine stores the waiting entries
@@ -33,8 +32,8 @@ type waitingEntry struct {
 	result chan error // the channel is buffered, so that sending does not block after the caller has returned
 }
 
-// RecordUnflushed stores an audit entry that has no intent. If Postgres is killed within a second,
-// the entry can be lost. The end of ctx does not stop the statement.
+// RecordUnflushed stores an audit entry that has no pending entry. If Postgres is killed within a
+// second, the entry can be lost. The end of ctx does not stop the statement.
 func (s *Store) RecordUnflushed(ctx context.Context, entry audit.Entry) error {
 	waiting := waitingEntry{entry: entry, result: make(chan error, 1)}
 	s.entries.mu.Lock()
@@ -92,7 +91,7 @@ func (s *Store) recordTogether(ctx context.Context, batch []waitingEntry) error 
 	return nil
 }
 
-const insertUnflushedEntries = `INSERT INTO audit_entries (` + intentColumns + `, status, outcome, after, occurred_at)
+const insertUnflushedEntries = `INSERT INTO audit_entries (` + pendingColumns + `, status, outcome, after, occurred_at)
 SELECT id, operator, actor_type, actor_id, actor_name, action, object_type, object_id, workspace_id,
 	request_id, method, route, path, before::json, status, outcome, after::json, CASE WHEN ` + unflushed + ` THEN now() END
 FROM unnest(@ids::uuid[], @operators::text[], @actor_types::text[], @actor_ids::text[], @actor_names::text[],

@@ -15,7 +15,7 @@ import (
 func callEntry(workspaceID uuid.UUID, path string) audit.Entry {
 	status := int32(202)
 	return audit.Entry{
-		Intent: audit.Intent{
+		PendingEntry: audit.PendingEntry{
 			ID: uuid.Must(uuid.NewV7()), Actor: audit.Actor{Type: audit.APIKey, ID: "key", Name: "name"},
 			Object:      audit.Object{Action: "call_request.create", Type: "call_request"},
 			WorkspaceID: &workspaceID, RequestID: uuid.New(), Method: "POST", Route: "/v1/calls", Path: path,

@@ -301,7 +301,7 @@ func (s *Store) AddLocalCode(ctx context.Context, hash secrets.Hash) error {
 			return err
 		}
 		object := audit.Object{Action: "sign_in_code.create", Type: "person", ID: personID.String()}
-		return recordCommand(ctx, tx, "gateway sign-in-code", audit.Entry{Intent: audit.Intent{Object: object}})
+		return recordCommand(ctx, tx, "gateway sign-in-code", audit.Entry{PendingEntry: audit.PendingEntry{Object: object}})
 	})
 	if err != nil {
 		return fmt.Errorf("add sign-in code: %w", err)

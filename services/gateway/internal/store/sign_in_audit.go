@@ -49,7 +49,7 @@ func insertDone(ctx context.Context, tx pgx.Tx, change audit.Entry) error {
 
 // change returns an audit entry about an object. The caller must set the actor and the request.
 func change(object audit.Object, workspaceID *uuid.UUID, before, after any) (audit.Entry, error) {
-	entry := audit.Entry{Intent: audit.Intent{Object: object, WorkspaceID: workspaceID}}
+	entry := audit.Entry{PendingEntry: audit.PendingEntry{Object: object, WorkspaceID: workspaceID}}
 	for _, state := range []struct {
 		value any
 		text  *json.RawMessage
