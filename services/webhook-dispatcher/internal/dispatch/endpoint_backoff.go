@@ -186,8 +186,8 @@ func (e *endpoint) resetLimit(resumedAt time.Time) {
 // A reservation counts the deliveries of a quota as in flight, before they are claimed.
 type reservation struct {
 	store.Quota
-	// host is the host that counts the deliveries. The url of the endpoint can change during the
-	// claim.
+	// host is the endpoint's host at the start of the claim. The endpoint's URL can change during
+	// the claim.
 	host *host
 }
 
