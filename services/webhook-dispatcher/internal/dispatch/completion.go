@@ -139,6 +139,6 @@ func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionH
 		d.metrics.warned.Inc()
 		d.Wake() // send the deliveries of webhook_subscription.failing
 		slog.WarnContext(ctx, "webhook subscription is failing", "subscription_id", id, "failures", standing.Health.Failures,
-			"exhausted", standing.Health.Exhausted, "failing_for", standing.Health.FailingFor.String())
+			"exhausted_deliveries", standing.Health.Exhausted, "failing_for", standing.Health.FailingFor.String())
 	}
 }

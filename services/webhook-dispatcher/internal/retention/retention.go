@@ -71,7 +71,7 @@ func (j *Job) runErasures(ctx context.Context) {
 		for emptied := batchSize; emptied == batchSize && ctx.Err() == nil; {
 			var err error
 			if emptied, err = j.store.EmptyBodies(ctx, batchSize); err != nil && ctx.Err() == nil {
-				slog.ErrorContext(ctx, "erased webhook event bodies not deleted", "error", err)
+				slog.ErrorContext(ctx, "erasure of webhook event bodies failed", "error", err)
 			}
 		}
 		select {
