@@ -148,7 +148,7 @@ func respondToPanic(w middleware.WrapResponseWriter, r *http.Request) {
 	if err, ok := fault.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(fault)
 	}
-	slog.ErrorContext(r.Context(), "handler panicked", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+	slog.ErrorContext(r.Context(), "handler panicked", "panic", fmt.Sprint(fault), "stack", string(debug.Stack()))
 	if w.Status() != 0 {
 		panic(http.ErrAbortHandler)
 	}

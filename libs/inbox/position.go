@@ -138,7 +138,8 @@ func (c *Consumer) reloadPosition(ctx context.Context, of partition, previous po
 		c.reportMovedBack(of, databaseRestored, previous.nextOffset, p.nextOffset)
 	case p.nextOffset > previous.nextOffset:
 		slog.InfoContext(ctx, "another process has moved the inbox position", "consumer", c.name,
-			"topic", of.topic, "partition", of.number, "was", previous.nextOffset, "is", p.nextOffset)
+			"topic", of.topic, "partition", of.number, "previous_position", previous.nextOffset,
+			"position", p.nextOffset)
 	}
 	return p, nil
 }
@@ -184,7 +185,8 @@ func readAny(found *bool) func(rows pgx.Rows) error {
 func (c *Consumer) reportMovedBack(p partition, cause string, was, is int64) {
 	c.metrics.movedBack.WithLabelValues(p.topic, cause).Inc()
 	slog.Error("inbox position moved back, records are read again",
-		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
+		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause,
+		"previous_position", was, "position", is)
 }
 
 // reportExpired logs and counts the records that Kafka deleted before they were applied: those from

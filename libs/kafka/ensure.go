@@ -225,7 +225,7 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 		wrong, doubtful := e.compareTopic(topic, have[topic.Name], described)
 		faults = append(faults, wrong...)
 		for _, difference := range doubtful {
-			slog.Warn("Kafka topic differs from the catalogue", "topic", topic.Name, "fault", difference)
+			slog.Warn("Kafka topic differs from the catalogue", "topic", topic.Name, "difference", difference)
 		}
 	}
 	if len(faults) > 0 {

@@ -10,10 +10,9 @@ import (
 // Unassigned is the kind of a number whose country calling code is not assigned.
 const Unassigned = "unassigned country calling code"
 
-// Forbidden returns the reason why a number is never dialed
-// (docs/reference/api/compliance.md#destinations): premium rate, shared cost, satellite, short or
-// Unassigned. It returns "" if the number may be dialed. A number that the metadata does not
-// contain may be dialed if its country calling code is assigned.
+// Forbidden returns the kind of number that must not be dialed, such as "premium rate", or "" if
+// the number may be dialed (docs/reference/api/compliance.md#destinations). A number that the
+// metadata does not contain may be dialed if its country calling code is assigned.
 func (n Number) Forbidden() string {
 	switch {
 	case !n.isAssigned():
