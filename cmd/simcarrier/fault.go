@@ -113,7 +113,7 @@ func (x *Network) applyRule(number string) Rule {
 		r := &x.rules[i]
 		if strings.HasPrefix(number, r.To) && (r.Times == 0 || r.Struck < r.Times) {
 			r.Struck++
-			slog.Info("fault applied to a call", "fault", r.Fault, "struck", r.Struck)
+			slog.Info("fault applied to a call", "fault", r.Fault, "calls_with_fault", r.Struck)
 			return *r
 		}
 	}

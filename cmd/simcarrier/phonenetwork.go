@@ -83,7 +83,7 @@ func (x *Network) replay(e Entry) {
 		x.lines[e.CallID] = append(lines, l)
 		return
 	}
-	for _, l := range lines { // if the call id has two live lines, the entry belongs to the older line
+	for _, l := range lines { // if the call id has two live lines, e belongs to the older line
 		if l.call.EndedAt == nil {
 			l.note(e)
 			return
@@ -267,8 +267,7 @@ func (x *Network) appendEntry(l *line, e Entry) error {
 	logEvent(e)
 	for _, echo := range l.repeatedEvents(e) {
 		if _, err := x.journal.Append(echo); err != nil {
-			// The event is in the journal, but its repeated or delayed copies could not be written.
-			slog.Error("repeated or delayed call event lost", "call_id", e.CallID, "error", err)
+			slog.Error("delayed or repeated call event not written to the journal", "call_id", e.CallID, "error", err)
 		}
 	}
 	return nil

@@ -118,8 +118,8 @@ type recordedCommand struct {
 }
 
 const (
-	// The fake program prints its arguments as a JSON array into the file. kubectl also prints a log
-	// line, because the runbooks filter the logs.
+	// fake appends its arguments to a file as a JSON array. It also prints a log line, because
+	// runbooks filter the logs that kubectl prints.
 	fake = `#!/bin/sh
 jq -nc '$ARGS.positional' --args -- %[1]s "$@" >> %[2]s
 echo '{"level":"WARN"}'

@@ -89,8 +89,8 @@ func descriptionFile(t *testing.T) string {
 	return absolutePath(t, filepath.Join(root, "proto/openapi/openapi.yaml"))
 }
 
-// clientTool returns the path of a file that `make clients` installs. If it is missing, the test is
-// skipped, and fails with CI=true.
+// clientTool returns the path of a file that `make clients` installs. If the file is missing,
+// clientTool skips the test. With CI=true the test fails instead.
 func clientTool(t *testing.T, name string) string {
 	t.Helper()
 	path := absolutePath(t, filepath.Join(root, "bin/tools/clients", name))

@@ -114,8 +114,8 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Idempotency-Replayed", "true")
 		if posted.Kind != kind || posted.Amount() != amount {
 			slog.WarnContext(r.Context(), "payment reference repeated with another type or amount, nothing posted",
-				"workspace_id",
-				workspaceID, "transaction_id", posted.ID, "operator", operator, "amount", amount, "posted", posted.Amount())
+				"workspace_id", workspaceID,
+				"transaction_id", posted.ID, "operator", operator, "requested_amount", amount, "posted_amount", posted.Amount())
 		}
 	}
 	return httpserver.WriteJSON(w, status, viewTransaction(posted))

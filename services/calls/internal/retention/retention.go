@@ -105,7 +105,7 @@ func (j *Job) deleteOld(ctx context.Context, retention store.Retention, now time
 		}
 		if all > 0 {
 			slog.InfoContext(ctx, "expired call data deleted",
-				"what", step.data, "workspace_id", retention.WorkspaceID, "rows", all)
+				"data", step.data, "workspace_id", retention.WorkspaceID, "rows", all)
 		}
 	}
 	return nil

@@ -254,7 +254,7 @@ func TestHub_ReadsNoTranscripts(t *testing.T) {
 	})
 }
 
-func TestHub_ReadsTurnsWithTheReasonOfTheOperator(t *testing.T) {
+func TestHub_SendsTheOperatorsReasonForReadingTurns(t *testing.T) {
 	t.Parallel()
 	f, hub := newFakeStream(t)
 	session := hub.client.Session("one")
@@ -374,7 +374,7 @@ func TestHub_AnExpiredPositionResetsTheBrowsers(t *testing.T) {
 	}
 }
 
-func TestHub_ASlowBrowserGetsAReset(t *testing.T) {
+func TestHub_SlowBrowserGetsAResetEvent(t *testing.T) {
 	t.Parallel()
 	f, hub := newFakeStream(t)
 	sub := subscribe(t, hub, "one", "")

@@ -323,7 +323,7 @@ func sipResult(details map[string]any) string {
 	return strings.TrimSpace(textOf(details["sip_status"]) + " " + textOf(details["sip_reason"]))
 }
 
-// Translated reports whether the catalogue has the sentence of the entry.
+// Translated reports whether the page's language has a text for the key.
 func (p *pageData) Translated(key string) bool {
 	return p.visit.server.templates.texts[p.Language][key] != ""
 }

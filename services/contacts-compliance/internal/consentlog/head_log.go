@@ -124,7 +124,7 @@ func (w *HeadLog) Write(ctx context.Context) error {
 		if head.Seq < before {
 			w.rollbacks.Inc()
 			slog.ErrorContext(ctx, "consent chain is shorter than before: run ringfence services verify",
-				"workspace_id", head.WorkspaceID, "rows", head.Seq, "before", before)
+				"workspace_id", head.WorkspaceID, "records", head.Seq, "previous_records", before)
 		}
 		w.writtenSeqs[head.WorkspaceID] = head.Seq
 		w.line++

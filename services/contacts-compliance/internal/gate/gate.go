@@ -87,8 +87,8 @@ const (
 	RuleConsentNeeded Rule = "consent_needed" // a policy pack requires consent, and none is recorded
 	RuleZone          Rule = "zone_unknown"
 	RuleWindow        Rule = "window"       // the workspace's calling window
-	RulePack          Rule = "pack_hours"   // the hours of a pack
-	RuleHoliday       Rule = "holiday"      // a holiday of a pack
+	RulePack          Rule = "pack_hours"   // the calling hours of a policy pack
+	RuleHoliday       Rule = "holiday"      // a holiday in a policy pack
 	RuleExpired       Rule = "pack_expired" // the day is after the policy pack's covers_until
 	RuleFrequency     Rule = "frequency_cap"
 	RuleNoOpening     Rule = "no_opening"

@@ -185,7 +185,7 @@ func TestWorkspaceEvent_InvalidPolicyIsParkedAndNotUsed(t *testing.T) {
 	}
 }
 
-func TestApplySetting_RefusesOtherCallersAndOtherMessages(t *testing.T) {
+func TestApplySetting_RefusesWrongCallersAndInvalidEvents(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	if got := connect.CodeOf(r.apply(t.Context(), "calls", r.workspaceEvent(1,

@@ -89,10 +89,9 @@ func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 			return false, fmt.Errorf("apply import %s: %w", job.ID, err)
 		}
 	}
-	slog.InfoContext(ctx, "opt-out import finished", "workspace_id", job.WorkspaceID, "import_id", job.ID, "lines",
-		job.Lines,
-		"numbers", job.Numbers, "bad", job.Bad,
-		"unchanged", job.SameAs != nil, "took", time.Since(started).Round(time.Millisecond).String())
+	slog.InfoContext(ctx, "opt-out import finished", "workspace_id", job.WorkspaceID, "import_id", job.ID,
+		"lines", job.Lines, "numbers", job.Numbers, "invalid_lines", job.Bad, "list_unchanged", job.SameAs != nil,
+		"took", time.Since(started).Round(time.Millisecond).String())
 	return true, nil
 }
 

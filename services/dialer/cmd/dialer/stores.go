@@ -49,7 +49,7 @@ func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, 
 			slog.ErrorContext(ctx, "reseal of secrets failed", "secrets", what, "error", err)
 		}
 		if moved > 0 {
-			slog.InfoContext(ctx, "secrets resealed", "secrets", what, "moved", moved)
+			slog.InfoContext(ctx, "secrets resealed", "secrets", what, "count", moved)
 		}
 	}
 	return opened, nil

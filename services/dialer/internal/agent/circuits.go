@@ -142,7 +142,7 @@ func (c *Circuits) record(a Address, err error) {
 	}
 	if b.Failed(time.Now(), false) {
 		slog.Warn("AI agent circuit breaker opened", "kind", a.Kind, "owner", a.owner(), "workspace_id", a.WorkspaceID,
-			"rest", b.Rest(time.Now()), "error", err)
+			"open_for", b.Rest(time.Now()), "error", err)
 	}
 }
 

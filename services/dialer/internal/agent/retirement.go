@@ -27,7 +27,7 @@ func WarnRetiringModels(ctx context.Context, log *slog.Logger, configured []Conf
 			continue
 		}
 		log.WarnContext(ctx, "configured model has a shutdown date",
-			"variable", c.Variable, "model", c.Model, "retires", retirement.At.Format(time.DateOnly), "successor",
+			"variable", c.Variable, "model", c.Model, "shutdown_date", retirement.At.Format(time.DateOnly), "successor",
 			retirement.Successor)
 	}
 }

@@ -159,7 +159,7 @@ func (l *LiveCallCheck) endCalls(ctx context.Context, endedAtCarrier map[uuid.UU
 			"calls ended by the live call check, the carrier sent no end event",
 			"calls",
 			len(ended),
-			"call_id",
+			"first_call_id",
 			ended[0],
 		)
 		l.relay.Wake()

@@ -180,8 +180,8 @@ func (t *sipCall) runConversation(callbacks sipcarrier.ConversationCallbacks) {
 		slog.Warn("agent spoke other words than the disclosure text", "call_id", t.callID, "spoken", r.Reworded)
 	}
 	if r.UnlistedOutcome != "" {
-		slog.Warn("agent returned an outcome that is not in its list", "call_id", t.callID, "given", r.UnlistedOutcome,
-			"outcome", r.Outcome)
+		slog.Warn("agent returned an outcome that is not in its list", "call_id", t.callID, "returned_outcome",
+			r.UnlistedOutcome, "stored_outcome", r.Outcome)
 	}
 	t.conversation.Store(nil)
 	t.result = sipcarrier.Result{

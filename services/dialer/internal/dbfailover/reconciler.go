@@ -210,7 +210,7 @@ func (r *Reconciler) checkServer(ctx context.Context) error {
 func (r *Reconciler) stopDialing(ctx context.Context, state store.ServerState) {
 	if r.stopReason.Load() == nil {
 		slog.WarnContext(ctx, "dialing stopped, database server has changed", "server", state.Server,
-			"before", state.Reconciled)
+			"previous_server", state.Reconciled)
 		reason := reasonReconciliation
 		r.stopReason.Store(&reason)
 		r.updateMetrics()
@@ -241,7 +241,7 @@ func (r *Reconciler) advancePositions(ctx context.Context, state store.ServerSta
 		}
 		if state.TopicID != bounds.ID {
 			slog.WarnContext(ctx, "topic replaced by a new topic with the same name", "topic", kafka.DialIntents.Name,
-				"topic_id", bounds.ID, "before", state.TopicID)
+				"topic_id", bounds.ID, "previous_topic_id", state.TopicID)
 		}
 		after, err := r.store.ServerState(ctx)
 		if err != nil {
@@ -280,7 +280,7 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 		return err
 	}
 	if len(open) > 0 {
-		slog.WarnContext(ctx, "dial intents found, their fences are missing in the database",
+		slog.WarnContext(ctx, "dial intents without a fence in the database found",
 			"requests", len(open), "server", state.Server)
 		err := r.settleOpenIntents(ctx, state.Server, found, bounds.End)
 		if errors.Is(err, store.ErrReconciled) {

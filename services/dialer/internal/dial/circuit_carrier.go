@@ -132,7 +132,7 @@ func (t *circuitCarrier) recordResult(ctx context.Context, originateErr error) {
 			"carrier circuit breaker opened",
 			"trunk",
 			t.Name(),
-			"rest",
+			"open_for",
 			t.breaker.Rest(time.Now()),
 			"error",
 			originateErr,

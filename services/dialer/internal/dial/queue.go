@@ -44,7 +44,7 @@ func (q *queue) search(ctx context.Context, st *store.Store) error {
 			return err
 		}
 		if moved > 0 {
-			slog.WarnContext(ctx, "requests that no claim could find moved to the front of the dial queue",
+			slog.WarnContext(ctx, "requests moved to the front of the dial queue, because no claim could find them",
 				"requests", moved)
 		}
 		q.tidiedAt, now = now, time.Now()

@@ -27,7 +27,7 @@ func TestHeader_IsDualChannelMuLaw(t *testing.T) {
 	}
 }
 
-func TestAppend_WritesThePersonLeftAndTheAgentRight(t *testing.T) {
+func TestAppend_PersonIsTheLeftChannelAndAgentIsTheRight(t *testing.T) {
 	t.Parallel()
 	if got := recordings.Append([]byte{9}, []byte{1, 2}, []byte{3, 4}); !bytes.Equal(got, []byte{9, 1, 3, 2, 4}) {
 		t.Errorf("%v", got)

@@ -40,7 +40,7 @@ func (l *leg) logEnd(e sip.End) {
 		log = log.With("error", e.Err)
 	}
 	log.Info("SIP attempt ended", "sip_status", e.Status, "sip_reason", e.Reason, "cause", string(e.Cause),
-		"by_us", e.ByUs)
+		"hung_up_by_us", e.ByUs)
 }
 
 // maskNumber hides the middle of a phone number. If the number is withheld, it returns "".

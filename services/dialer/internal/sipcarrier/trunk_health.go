@@ -50,9 +50,8 @@ type trunkHealth struct {
 	opened    int
 }
 
-// isOperatorFault counts a refusal. It reports whether the operator must correct something, so that
-// the call request is released. It returns true for a 401 or 407, and for a 403 that the operator's
-// account can have caused.
+// isOperatorFault reports whether the trunk refused a call because of a fault that the operator must
+// correct: a 401, a 407, or a 403 that the operator's account can have caused. It counts each 403.
 func (o *trunkHealth) isOperatorFault(end sip.End, order carrier.Originate) bool {
 	if !end.OtherTrunkAllowed {
 		return false
@@ -222,7 +221,7 @@ func isForbidden(refused *carrier.Refused) bool {
 func (o *trunkHealth) countFailure(err error, definite bool) {
 	if o.circuit.Failed(time.Now(), definite) {
 		o.opened++
-		slog.Warn("SIP trunk circuit breaker opened", "trunk", o.name, "rest", o.circuit.Rest(time.Now()), "error", err)
+		slog.Warn("SIP trunk circuit breaker opened", "trunk", o.name, "open_for", o.circuit.Rest(time.Now()), "error", err)
 	}
 }
 

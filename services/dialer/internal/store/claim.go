@@ -76,8 +76,8 @@ WHERE q.look_at <= now() + @ahead::interval AND (@test::boolean IS NULL OR w.tes
 // Due returns the workspaces with a queued request that is due now or within two seconds. It locks
 // no rows. It omits paused workspaces and workspaces that are not known yet.
 //
-// If a workspace may not dial at all, Due returns it even if it is paused, so that its requests
-// are blocked.
+// Due returns a paused workspace if requests must be blocked: the workspace is not active, or its
+// plan has no API access and a request of an API key is due.
 func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	var found []dialqueue.Due
 	// The settings of byIndex end with the transaction. So both statements must run in one
