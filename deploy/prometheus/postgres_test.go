@@ -92,10 +92,12 @@ func TestRunbooks_ConnectionNumbersMatchTheCode(t *testing.T) {
 	page := pagesOf(t)["postgres-connections.md"]
 	for _, words := range []string{
 		fmt.Sprintf("| each of the six | %d | 1 |", pool),
-		fmt.Sprintf("6 × %d = **%d** connections, two of everything %d.", pool+1, one, 2*one),
-		fmt.Sprintf("| %d, and 12 while all six migrate at once | %d |", one, of("docker-compose.yml", `max_connections=(\d+)`)),
-		fmt.Sprintf("| %d | %d |", charts, of("helm/ringfence/values.yaml", `maxConnections: (\d+)`)),
-		"`superuser_reserved_connections` (3) and ten for people",
+		fmt.Sprintf("Each replica can hold %d connections.", pool+1),
+		fmt.Sprintf("can together hold **%d**.", one),
+		fmt.Sprintf("With two replicas each, they can hold %d.", 2*one),
+		fmt.Sprintf("| %d + 12 for six migrations = %d | %d |", one, one+12, of("docker-compose.yml", `max_connections=(\d+)`)),
+		fmt.Sprintf("| %d + 4 × %d during an update + 12 for six migrations = %d | %d |", 2*one, pool+1, charts, of("helm/ringfence/values.yaml", `maxConnections: (\d+)`)),
+		"add 3 for `superuser_reserved_connections` and 10 for people",
 	} {
 		if !strings.Contains(page, words) {
 			t.Errorf("postgres-connections.md does not say: %s", words)
