@@ -28,9 +28,10 @@ func operatorDescription(t *testing.T) *openapi3.T {
 		t.Fatal(err)
 	}
 	for _, schema := range document.Components.Schemas {
-		if s := schema.Value; len(s.Properties) > 0 && s.AdditionalProperties.Has == nil && s.AdditionalProperties.Schema == nil {
+		more := &schema.Value.AdditionalProperties
+		if len(schema.Value.Properties) > 0 && more.Has == nil && more.Schema == nil {
 			closed := false
-			s.AdditionalProperties.Has = &closed
+			more.Has = &closed
 		}
 	}
 	return document
@@ -69,7 +70,9 @@ func parameterNames(item *openapi3.PathItem, operation *openapi3.Operation, in s
 
 // checkRequest compares a request with the document: the operation, the names in the query, the
 // reason, and the body.
-func checkRequest(document *openapi3.T, method string, address *url.URL, header http.Header, body []byte) (template string, err error) {
+func checkRequest(
+	document *openapi3.T, method string, address *url.URL, header http.Header, body []byte,
+) (template string, err error) {
 	template, item := findOperation(document, method, address.EscapedPath())
 	if item == nil {
 		return "", fmt.Errorf("%s %s is not described", method, address.Path)
@@ -80,8 +83,9 @@ func checkRequest(document *openapi3.T, method string, address *url.URL, header 
 			return template, fmt.Errorf("%s %s has no query parameter %s", method, template, name)
 		}
 	}
-	if header.Get("Ringfence-Reason") != "" && !slices.Contains(parameterNames(item, operation, "header"), "Ringfence-Reason") {
-		return template, fmt.Errorf("%s %s has no header Ringfence-Reason", method, template)
+	const reason = "Ringfence-Reason"
+	if header.Get(reason) != "" && !slices.Contains(parameterNames(item, operation, "header"), reason) {
+		return template, fmt.Errorf("%s %s has no header %s", method, template, reason)
 	}
 	if operation.RequestBody == nil {
 		if len(body) > 0 {
@@ -112,7 +116,8 @@ func variants(t *testing.T, leaf *kong.Node, line []string) (lines [][]string) {
 	lines = [][]string{line}
 	for _, flag := range leaf.Flags {
 		given := "--" + flag.Name
-		if slices.ContainsFunc(line, func(arg string) bool { return strings.HasPrefix(arg, given) }) || flag.Name == "file" || flag.Name == "help" {
+		isGiven := slices.ContainsFunc(line, func(arg string) bool { return strings.HasPrefix(arg, given) })
+		if isGiven || flag.Name == "file" || flag.Name == "help" {
 			continue
 		}
 		switch {
@@ -159,7 +164,8 @@ func TestCommands_SendOnlyRequestsOfTheDescription(t *testing.T) {
 		}
 		used[r.Method+" "+template] = true
 		_, _ = io.WriteString(w, `{"id":"01a1fe16-7bf6-7d8f-b534-2e98b17693a5","name":"x","ok":true,`+
-			`"done_at":"2026-06-04T09:00:00Z","data":[{"id":"01a1fe16-7bf6-7d8f-b534-2e98b17693a6","name":"7"}],"has_more":false}`)
+			`"done_at":"2026-06-04T09:00:00Z","data":[`+
+			`{"id":"01a1fe16-7bf6-7d8f-b534-2e98b17693a6","name":"7"}],"has_more":false}`)
 	}))
 	t.Cleanup(server.Close)
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)

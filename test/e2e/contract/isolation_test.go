@@ -217,7 +217,8 @@ func (s *otherWorkspace) everything(t *testing.T) map[string]string {
 		seen[path] = s.read.want(t, 200, "GET", path, nil).body
 	}
 	for _, path := range []string{
-		"", "/api-keys", "/members", "/invitations", "/agents", "/numbers", "/usage?month=" + thisMonth(), "/wallet", "/wallet/transactions", "/rates",
+		"", "/api-keys", "/members", "/invitations",
+		"/agents", "/numbers", "/usage?month=" + thisMonth(), "/wallet", "/wallet/transactions", "/rates",
 		"/consent-records?limit=100", "/decisions?limit=100", "/opt-out-imports",
 		"/webhook-subscriptions/" + s.subscription, "/webhook-subscriptions/" + s.subscription + "/deliveries/" + s.delivery,
 		"/webhook-subscriptions/" + s.spare, "/webhook-subscriptions/" + s.spare + "/deliveries/" + s.spareDelivery,

@@ -161,8 +161,8 @@ var (
 	specDND       = specEnum("unknown", "clean", "dnd")
 	specConsent   = specEnum("unknown", "consented", "withdrawn")
 	specDirection = specEnum("inbound", "outbound")
-	specEventType = specEnum("call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy",
-		"webhook.test")
+	specEventType = specEnum("call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer",
+		"call.busy", "webhook.test")
 
 	specLightCall = specObject(
 		specField{name: "id", is: specUUID}, specField{name: "direction", is: specDirection},
@@ -174,12 +174,14 @@ var (
 	specTimings = specObject(
 		specField{name: "queued_at", is: specNull(specTime)}, specField{name: "dialed_at", is: specNull(specTime)},
 		specField{name: "answered_at", is: specNull(specTime)}, specField{name: "ended_at", is: specNull(specTime)},
-		specField{name: "ring_seconds", is: specNull(specInteger)}, specField{name: "talk_seconds", is: specNull(specInteger)},
+		specField{name: "ring_seconds", is: specNull(specInteger)},
+		specField{name: "talk_seconds", is: specNull(specInteger)},
 		specField{name: "total_seconds", is: specNull(specInteger)},
 	)
 	// The specification lists the keys of a summary that were seen. Any of them can be missing.
 	specSummary = specObject(
-		specField{name: "outcome", is: specText, optional: true}, specField{name: "confidence", is: specNumber, optional: true},
+		specField{name: "outcome", is: specText, optional: true},
+		specField{name: "confidence", is: specNumber, optional: true},
 		specField{name: "next_action", is: specText, optional: true},
 		specField{name: "business_type", is: specText, optional: true},
 		specField{name: "customer_name", is: specText, optional: true},
@@ -189,7 +191,8 @@ var (
 	)
 	specFullCall = specObject(
 		specField{name: "call_id", is: specUUID}, specField{name: "direction", is: specDirection},
-		specField{name: "from", is: specPhone}, specField{name: "to", is: specPhone}, specField{name: "agent_id", is: specUUID},
+		specField{name: "from", is: specPhone}, specField{name: "to", is: specPhone},
+		specField{name: "agent_id", is: specUUID},
 		specField{name: "contact_id", is: specNull(specUUID)}, specField{name: "campaign_id", is: specNull(specUUID)},
 		specField{name: "status", is: specText}, specField{name: "hangup_cause", is: specNull(specText)},
 		specField{name: "timings", is: specTimings}, specField{name: "credits_charged", is: specNull(specNumber)},
@@ -222,10 +225,12 @@ var (
 	)
 	specSubscription = specObject(
 		specField{name: "id", is: specUUID}, specField{name: "name", is: specText},
-		specField{name: "url", is: specMatch("https URL", `^https://`)}, specField{name: "events", is: specArray(specEventType)},
+		specField{name: "url", is: specMatch("https URL", `^https://`)},
+		specField{name: "events", is: specArray(specEventType)},
 		specField{name: "status", is: specEnum("active", "paused", "failed")},
 		specField{name: "signing_secret", is: specMasked}, specField{name: "consecutive_failures", is: specInteger},
-		specField{name: "last_success_at", is: specNull(specTime)}, specField{name: "last_failure_at", is: specNull(specTime)},
+		specField{name: "last_success_at", is: specNull(specTime)},
+		specField{name: "last_failure_at", is: specNull(specTime)},
 		specField{name: "created_at", is: specTime},
 	)
 	specWallet = specObject(
@@ -236,7 +241,9 @@ var (
 		specField{name: "id", is: specUUID}, specField{name: "signing_secret", is: specSecret},
 		specField{name: "store_this", is: specText},
 	)
-	specRotated = specObject(specField{name: "signing_secret", is: specSecret}, specField{name: "store_this", is: specText})
+	specRotated = specObject(
+		specField{name: "signing_secret", is: specSecret}, specField{name: "store_this", is: specText},
+	)
 	specDeleted = specObject(specField{name: "deleted", is: specBool}, specField{name: "id", is: specUUID})
 	specQueued  = specObject(
 		specField{name: "queued", is: specBool}, specField{name: "delivery_id", is: specUUID},
@@ -253,9 +260,9 @@ var specCodes = map[int][]string{
 	403: {"missing_scope", "api_not_enabled", "webhooks_not_enabled"},
 	404: {"not_found", "transcript_not_available", "recording_not_available"},
 	409: {"contact_exists", "subscription_limit_reached", "subscription_not_active", "not_cancelable"},
-	422: {"validation_error", "invalid_phone", "invalid_agent", "invalid_contact", "contact_phone_mismatch", "recipient_dnd",
-		"consent_withdrawn", "outside_calling_hours", "invalid_url", "no_events", "invalid_event_type", "invalid_status",
-		"invalid_action"},
+	422: {"validation_error", "invalid_phone", "invalid_agent", "invalid_contact", "contact_phone_mismatch",
+		"recipient_dnd", "consent_withdrawn", "outside_calling_hours", "invalid_url", "no_events", "invalid_event_type",
+		"invalid_status", "invalid_action"},
 	429: {"rate_limited"},
 }
 
@@ -278,9 +285,9 @@ var specOperations = []specOperation{
 	{"GET", "/v1/calls/{id}/recording", map[int]specType{200: specObject(
 		specField{name: "url", is: specText}, specField{name: "expires_in", is: specInteger},
 	)}, []string{"recording_not_available"}},
-	{"POST", "/v1/calls", map[int]specType{202: specRequest, 200: specRequest}, []string{"invalid_agent", "invalid_contact",
-		"contact_phone_mismatch", "invalid_phone", "recipient_dnd", "consent_withdrawn", "outside_calling_hours",
-		"validation_error", "insufficient_credits"}},
+	{"POST", "/v1/calls", map[int]specType{202: specRequest, 200: specRequest}, []string{"invalid_agent",
+		"invalid_contact", "contact_phone_mismatch", "invalid_phone", "recipient_dnd", "consent_withdrawn",
+		"outside_calling_hours", "validation_error", "insufficient_credits"}},
 	{"GET", "/v1/call-requests", map[int]specType{200: specPage(specRequest)}, []string{"validation_error"}},
 	{"GET", "/v1/call-requests/{id}", map[int]specType{200: specRequest}, []string{"not_found"}},
 	{"POST", "/v1/call-requests/{id}/cancel", map[int]specType{200: specRequest}, []string{"not_cancelable", "not_found"}},
@@ -292,13 +299,15 @@ var specOperations = []specOperation{
 	{"GET", "/v1/opt-outs/{phone}", map[int]specType{200: specOptOut}, []string{"not_found", "invalid_phone"}},
 	{"DELETE", "/v1/opt-outs/{phone}", map[int]specType{200: specOptOut}, []string{"not_found", "invalid_phone"}},
 	{"GET", "/v1/wallet", map[int]specType{200: specWallet}, nil},
-	{"GET", "/v1/webhook-subscriptions", map[int]specType{200: specPage(specSubscription)}, []string{"webhooks_not_enabled"}},
-	{"POST", "/v1/webhook-subscriptions", map[int]specType{201: specCreated}, []string{"webhooks_not_enabled", "invalid_url",
-		"no_events", "invalid_event_type", "subscription_limit_reached", "validation_error"}},
+	{"GET", "/v1/webhook-subscriptions", map[int]specType{200: specPage(specSubscription)},
+		[]string{"webhooks_not_enabled"}},
+	{"POST", "/v1/webhook-subscriptions", map[int]specType{201: specCreated}, []string{"webhooks_not_enabled",
+		"invalid_url", "no_events", "invalid_event_type", "subscription_limit_reached", "validation_error"}},
 	{"PATCH", "/v1/webhook-subscriptions/{id}", map[int]specType{200: specSubscription}, []string{"webhooks_not_enabled",
 		"invalid_status", "invalid_action", "invalid_url", "no_events", "invalid_event_type", "not_found",
 		"subscription_limit_reached"}},
-	{"DELETE", "/v1/webhook-subscriptions/{id}", map[int]specType{200: specDeleted}, []string{"webhooks_not_enabled", "not_found"}},
+	{"DELETE", "/v1/webhook-subscriptions/{id}", map[int]specType{200: specDeleted},
+		[]string{"webhooks_not_enabled", "not_found"}},
 	{"POST", "/v1/webhook-subscriptions/{id}/rotate-secret", map[int]specType{200: specRotated},
 		[]string{"webhooks_not_enabled", "not_found"}},
 	{"POST", "/v1/webhook-subscriptions/{id}/test", map[int]specType{202: specQueued}, []string{"webhooks_not_enabled",
@@ -326,7 +335,9 @@ func (c *specClient) withKey(key string) *specClient {
 
 // ask sends a request of the operation in specOperations. The values replace the parameters of the
 // path. It returns the body of the response.
-func (c *specClient) ask(t *testing.T, operation string, values []string, query url.Values, body any, header ...string) map[string]any {
+func (c *specClient) ask(
+	t *testing.T, operation string, values []string, query url.Values, body any, header ...string,
+) map[string]any {
 	t.Helper()
 	at := slices.IndexFunc(specOperations, func(o specOperation) bool { return o.method+" "+o.path == operation })
 	if at < 0 {
@@ -415,7 +426,9 @@ func (o specOperation) check(response *http.Response, content []byte) (outcome s
 }
 
 // want sends a request and requires the status of a success or the code of an error.
-func (c *specClient) want(t *testing.T, outcome, operation string, values []string, query url.Values, body any, header ...string) map[string]any {
+func (c *specClient) want(
+	t *testing.T, outcome, operation string, values []string, query url.Values, body any, header ...string,
+) map[string]any {
 	t.Helper()
 	answer := c.ask(t, operation, values, query, body, header...)
 	if answer["(outcome)"] != outcome {

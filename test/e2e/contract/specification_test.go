@@ -102,9 +102,9 @@ func (c *specClient) useSubscriptions(t *testing.T, w *tenant) (secrets []string
 	c.want(t, "subscription_limit_reached", "POST "+specHooks, nil, nil, body(address, "call.busy"))
 	c.want(t, "subscription_limit_reached", "PATCH "+one, id, nil, set{"status": "active"})
 	for _, other := range others {
-		if gone := c.want(t, "200", "DELETE "+one, []string{other}, nil, nil); gone["deleted"] != true || gone["id"] != other {
-			t.Errorf("deletion = %v, want the id %s", gone, other)
-		}
+		gone := c.want(t, "200", "DELETE "+one, []string{other}, nil, nil)
+		c.wantMember(t, gone, "deleted", true)
+		c.wantMember(t, gone, "id", other)
 	}
 	if active := c.want(t, "200", "PATCH "+one, id, nil, set{"status": "active"}); active["status"] != "active" {
 		t.Errorf("status = %v, want active", active["status"])
@@ -120,7 +120,8 @@ func (c *specClient) useSubscriptions(t *testing.T, w *tenant) (secrets []string
 func (c *specClient) useContacts(t *testing.T, w *tenant) {
 	t.Helper()
 	phone, other := number(1), number(1)
-	made := c.want(t, "201", "POST /v1/contacts", nil, nil, set{"phone_e164": phone, "name": "Grace", "metadata": set{"a": 1}})
+	body := set{"phone_e164": phone, "name": "Grace", "metadata": set{"a": 1}}
+	made := c.want(t, "201", "POST /v1/contacts", nil, nil, body)
 	again := c.want(t, "contact_exists", "POST /v1/contacts", nil, nil, set{"phone_e164": phone})
 	if !strings.Contains(fmt.Sprint(again), made["id"].(string)) {
 		t.Errorf("existing_id = %v, want %v", again, made["id"])
@@ -142,7 +143,9 @@ func (c *specClient) useContacts(t *testing.T, w *tenant) {
 	c.want(t, "not_found", "GET /v1/opt-outs/{phone}", []string{number(1)}, nil, nil)
 	c.want(t, "recipient_dnd", "POST /v1/calls", nil, nil, w.order(other))
 	c.wantMember(t, c.want(t, "200", "DELETE /v1/opt-outs/{phone}", []string{other}, nil, nil), "dnd_status", "clean")
-	for name, value := range map[string]string{"phone": phone, "q": "Hopper", "dnd_status": "unknown", "consent_status": "unknown"} {
+	for name, value := range map[string]string{
+		"phone": phone, "q": "Hopper", "dnd_status": "unknown", "consent_status": "unknown",
+	} {
 		found := c.want(t, "200", "GET /v1/contacts", nil, url.Values{name: {value}}, nil)["data"].([]any)
 		if !slices.ContainsFunc(found, func(item any) bool { return item.(map[string]any)["id"] == id[0] }) {
 			t.Errorf("contacts with %s=%s = %v, want Grace", name, value, found)
@@ -245,7 +248,9 @@ func (c *specClient) readCall(t *testing.T, w *tenant, request map[string]any) {
 		call = c.want(t, "200", "GET /v1/calls/{id}", id, nil, nil)
 		return call["outcome"] != nil && call["credits_charged"] != nil
 	})
-	for name, want := range map[string]any{"call_id": id[0], "to": request["to"], "external_ref": "order 7", "direction": "outbound"} {
+	for name, want := range map[string]any{
+		"call_id": id[0], "to": request["to"], "external_ref": "order 7", "direction": "outbound",
+	} {
 		c.wantMember(t, call, name, want)
 	}
 	c.want(t, "not_found", "GET /v1/calls/{id}", []string{uuid.NewString()}, nil, nil)
@@ -424,8 +429,10 @@ func TestSpecificationClient_ChecksWebhooksAndIgnoresUnknownTypes(t *testing.T) 
 	for _, row := range []struct{ name, signature, body, want string }{
 		{name: "an unknown type", signature: sign(now, body), body: body},
 		{name: "a changed body", signature: sign(now, body), body: completed, want: "the signature is wrong"},
-		{name: "an old signature", signature: sign(now.Add(-301*time.Second), body), body: body, want: "the time of the signature"},
-		{name: "a signature in upper case", signature: strings.ToUpper(sign(now, body)), body: body, want: "X-Service-Signature"},
+		{name: "an old signature", signature: sign(now.Add(-301*time.Second), body), body: body,
+			want: "the time of the signature"},
+		{name: "a signature in upper case", signature: strings.ToUpper(sign(now, body)), body: body,
+			want: "X-Service-Signature"},
 		{name: "an incomplete call", signature: sign(now, completed), body: completed, want: "timings is missing"},
 		{name: "no data", signature: sign(now, `{"type":"x"}`), body: `{"type":"x"}`, want: "data is missing"},
 	} {

@@ -34,7 +34,8 @@ func (c peopleShow) Run(ctx context.Context, d *Client) error {
 type peopleSessions struct{ onePerson }
 
 func (c peopleSessions) Run(ctx context.Context, d *Client) error {
-	return d.listUnpaged(ctx, At("people", c.Person, "sessions"), "id", "method", "signed_in_at", "last_used_at", "expires_at")
+	return d.listUnpaged(ctx, At("people", c.Person, "sessions"),
+		"id", "method", "signed_in_at", "last_used_at", "expires_at")
 }
 
 type peopleSignOut struct {
@@ -53,8 +54,8 @@ type peopleRecover struct {
 }
 
 func (c peopleRecover) Run(ctx context.Context, d *Client) error {
-	if err := c.Confirm(ctx, d, "This prints a link that signs in as person %s, and that deletes the person's passkeys when it is used",
-		c.Person); err != nil {
+	if err := c.Confirm(ctx, d, "This prints a link with which anyone can sign in as person %s. Its use deletes the "+
+		"person's passkeys", c.Person); err != nil {
 		return err
 	}
 	return c.with(d).Show(ctx, http.MethodPost, At("people", c.Person, "recovery"), nil)
@@ -173,7 +174,7 @@ func (c invitationsShow) Run(ctx context.Context, d *Client, workspace Workspace
 }
 
 type invitationsAdd struct {
-	Role string `arg:"" enum:"owner,developer,compliance,viewer,operator" help:"Role: owner, developer, compliance or viewer in the workspace, or operator of all workspaces."`
+	Role string `arg:"" enum:"owner,developer,compliance,viewer,operator" help:"${enum}. Operators use all workspaces."`
 	reasoned
 }
 

@@ -87,5 +87,6 @@ func trunkID(ctx context.Context, d *Client, name string) (string, error) {
 type trunksRejectedCalls struct{}
 
 func (trunksRejectedCalls) Run(ctx context.Context, d *Client) error {
-	return d.listUnpaged(ctx, At("trunks", "rejected-calls"), "at", "source", "transport", "from", "to", "user_agent", "reason", "hint")
+	return d.listUnpaged(ctx, At("trunks", "rejected-calls"),
+		"at", "source", "transport", "from", "to", "user_agent", "reason", "hint")
 }

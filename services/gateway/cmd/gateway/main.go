@@ -57,7 +57,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	admin := &httpserver.Server{
 		Addr: cfg.AdminAddr, Variable: "ADMIN_ADDR", Certificate: parsed.certificate,
-		Handler: httpapi.NewAdmin(authenticator, st, peers, parsed.pepper, parsed.ready, parsed.console.url, docs, rt.Telemetry),
+		Handler: httpapi.NewAdmin(authenticator, st, peers, parsed.pepper, parsed.ready, parsed.console.url, docs,
+			rt.Telemetry),
 	}
 	parts := []service.Part{
 		{Name: "peers", Run: func(ctx context.Context) error { <-ctx.Done(); peers.Close(); return nil }},

@@ -140,7 +140,9 @@ func TestServe_AllListenersUseTheCertificate(t *testing.T) {
 	}
 	renewed := newPair(t)
 	replacePair(t, cfg.TLSCertFile, cfg.TLSKeyFile, renewed)
-	for name, address := range map[string]string{"public": cfg.HTTP.Addr, "admin": cfg.AdminAddr, "console": cfg.Console.Addr} {
+	for name, address := range map[string]string{
+		"public": cfg.HTTP.Addr, "admin": cfg.AdminAddr, "console": cfg.Console.Addr,
+	} {
 		testkit.Until(t, "the "+name+" listener uses the new certificate", func() bool {
 			served := certificateOf(t, address)
 			return served != nil && bytes.Equal(served.Raw, renewed.Certificate[0])

@@ -41,7 +41,8 @@ func TestOperatorAPI_InvitationIsAcceptedInTheConsole(t *testing.T) {
 	before := len(r.entriesAfter(0))
 	invited := r.operator("POST", base+"/invitations", `{"role":"developer"}`)
 	wantAnswer(t, "invitation", invited, http.StatusCreated, "")
-	if got, want := invited.member("url"), "https://console.example.com/invitations/"+invited.member("token"); got != want {
+	want := "https://console.example.com/invitations/" + invited.member("token")
+	if got := invited.member("url"); got != want {
 		t.Errorf("url = %q, want %q", got, want)
 	}
 	if got := invited.member("invited_by"); got != "ada" {
@@ -101,7 +102,8 @@ func TestOperatorAPI_InvitesAndRemovesOperators(t *testing.T) {
 		http.StatusConflict, "last_owner")
 	wantActions(t, "a refused change", r.entriesAfter(before))
 	open := r.operator("POST", "/admin/v1/operator-invitations", "")
-	wantIDs(t, "invitations", r.operator("GET", "/admin/v1/operator-invitations", ""), open.member("id"), first.member("id"))
+	wantIDs(t, "invitations", r.operator("GET", "/admin/v1/operator-invitations", ""), open.member("id"),
+		first.member("id"))
 	wantAnswer(t, "withdrawal", r.operator("DELETE", "/admin/v1/operator-invitations/"+open.member("id"), ""),
 		http.StatusOK, "")
 	wantIDs(t, "invitations", r.operator("GET", "/admin/v1/operator-invitations", ""), first.member("id"))
