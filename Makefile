@@ -186,7 +186,7 @@ upgrade: build
 	   echo "$(FROM) is a version before the first release (or no commit): this version cannot read its databases, so there is no upgrade from it"; exit 1; }; done
 	@old=$$(mktemp -d) && trap 'git worktree remove --force "$$old/tree"; rm -rf "$$old"' EXIT && git worktree add -q --detach "$$old/tree" $(FROM) && \
 	 echo "building the services of $(FROM)" && (cd "$$old/tree" && go build -o "$$old/bin/" $(foreach s,$(STORES),./services/$(s)/cmd/$(s))) && \
-	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./test/e2e $(LARGE)
+	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -timeout 30m -run '^TestUpgrade_' ./test/e2e $(LARGE)
 
 # Builds the program of every image twice, in two folders with empty caches, and compares (ten minutes).
 reproducible: go
