@@ -166,6 +166,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "analysis", Run: analyser.Run},
 		{Name: "inbound calls", Run: answerer.Run},
 		{Name: "recordings", Run: recordings.run},
+		{Name: "recordings of simulated calls", Run: recordings.simulate(cfg.Carrier != "sim")},
 		{Name: "carrier events", Run: trunk.readEvents(relay, cfg.LookEvery, dialer.Wake)},
 		// When the process stops, the carrier waits for the end of the last call. The parts listed
 		// above stop after the carrier.

@@ -78,3 +78,14 @@ func (t recordingParts) run(ctx context.Context) error {
 	}
 	return t.recorder.Run(ctx)
 }
+
+// simulate returns the job that records the calls of the simulated carrier.
+func (t recordingParts) simulate(testOnly bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if t.recorder == nil {
+			<-ctx.Done()
+			return nil
+		}
+		return recordings.NewSimulator(t.recorder, testOnly).Run(ctx)
+	}
+}

@@ -264,7 +264,8 @@ func TestTrunks_IfMatchRefusesAnOldVersion(t *testing.T) {
 	if changed.Code != http.StatusOK {
 		t.Fatalf("PATCH with the ETag = %d %s, want 200", changed.Code, changed.Body)
 	}
-	for method, body := range map[string]string{http.MethodPatch: `{"channels":"not checked first"}`, http.MethodDelete: ""} {
+	const invalid = `{"channels":"the version is checked first"}`
+	for method, body := range map[string]string{http.MethodPatch: invalid, http.MethodDelete: ""} {
 		if got := send(method, path, body, old).Code; got != http.StatusPreconditionFailed {
 			t.Errorf("%s with an old ETag = %d, want 412", method, got)
 		}

@@ -99,6 +99,14 @@ func New(
 // recorded. It creates and locks the file before it writes the database row, so that a process that
 // finds the row also finds the file.
 func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*Tape, error) {
+	return r.begin(ctx, workspaceID, callID, r.rows.Begin)
+}
+
+// begin creates the file of a recording. addRow writes the database row.
+func (r *Recorder) begin(
+	ctx context.Context, workspaceID, callID uuid.UUID,
+	addRow func(ctx context.Context, workspaceID, callID uuid.UUID, key string) error,
+) (*Tape, error) {
 	tape, err := r.spool.createTape(callID)
 	if err != nil {
 		return nil, fmt.Errorf("begin a recording: %w", err)
@@ -107,7 +115,7 @@ func (r *Recorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*T
 	r.mu.Lock()
 	r.tapes[callID] = tape
 	r.mu.Unlock()
-	if err := r.rows.Begin(ctx, workspaceID, callID, recordingstore.Key(workspaceID, callID, time.Now())); err != nil {
+	if err := addRow(ctx, workspaceID, callID, recordingstore.Key(workspaceID, callID, time.Now())); err != nil {
 		tape.Discard() // if the row exists despite the error, completeFiles closes it later
 		return nil, err
 	}

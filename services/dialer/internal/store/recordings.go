@@ -15,6 +15,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/agent"
 )
 
 // ErrRefused is returned if a call must not be recorded: the call has ended, its person was erased,
@@ -39,14 +40,24 @@ func NewRecordings(pool *pgxpool.Pool, spool uuid.UUID) *Recordings {
 const beginRecording = `
 INSERT INTO recordings (call_id, workspace_id, key, spool)
 SELECT c.call_id, c.workspace_id, @key, @spool FROM calls c
-WHERE c.call_id = @call_id AND c.workspace_id = @workspace_id AND c.ended_at IS NULL AND NOT c.erased FOR SHARE
+WHERE c.call_id = @call_id AND c.workspace_id = @workspace_id AND (c.ended_at IS NULL OR @ended::boolean)
+	AND NOT c.erased FOR SHARE
 ON CONFLICT DO NOTHING
 RETURNING call_id`
 
 // Begin stores that a live call is being recorded into a file of the spool. It returns ErrRefused
 // if the call must not be recorded.
 func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, key string) error {
-	args := pg.Args{"workspace_id": workspaceID, "call_id": callID, "key": key, "spool": s.spool}
+	return s.begin(ctx, workspaceID, callID, key, false)
+}
+
+// BeginEnded does the same as Begin for a call that has ended.
+func (s *Recordings) BeginEnded(ctx context.Context, workspaceID, callID uuid.UUID, key string) error {
+	return s.begin(ctx, workspaceID, callID, key, true)
+}
+
+func (s *Recordings) begin(ctx context.Context, workspaceID, callID uuid.UUID, key string, ended bool) error {
+	args := pg.Args{"workspace_id": workspaceID, "call_id": callID, "key": key, "spool": s.spool, "ended": ended}
 	_, err := pg.Value[uuid.UUID](ctx, s.pool, beginRecording, args)
 	if errors.Is(err, pg.ErrNotFound) {
 		return ErrRefused
@@ -55,6 +66,52 @@ func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, k
 		return fmt.Errorf("begin the recording of call %s: %w", callID, err)
 	}
 	return nil
+}
+
+// Talk is the conversation of an ended call.
+type Talk struct {
+	CallID      uuid.UUID    `db:"call_id"`
+	WorkspaceID uuid.UUID    `db:"workspace_id"`
+	AnsweredAt  time.Time    `db:"answered_at"`
+	EndedAt     time.Time    `db:"ended_at"`
+	Turns       []agent.Turn `db:"turns"`
+}
+
+const recordedWorkspaces = `
+SELECT now(), coalesce(array_agg(workspace_id), '{}') FROM workspaces WHERE recordings AND (test OR NOT @test_only)`
+
+// RecordedWorkspaces returns the workspaces that record their calls and the time of the database.
+// If testOnly is true, it returns only test workspaces.
+func (s *Recordings) RecordedWorkspaces(
+	ctx context.Context, testOnly bool,
+) (workspaces []uuid.UUID, now time.Time, err error) {
+	args := pg.Args{"test_only": testOnly}
+	if err := s.pool.QueryRow(ctx, recordedWorkspaces, args).Scan(&now, &workspaces); err != nil {
+		return nil, now, fmt.Errorf("list the workspaces that record their calls: %w", err)
+	}
+	return workspaces, now, nil
+}
+
+// unrecordedTalks reads the index calls_spoken.
+const unrecordedTalks = `
+SELECT c.call_id, c.workspace_id, c.answered_at, c.ended_at, c.turns FROM calls c
+WHERE c.ended_at > now() - @age::interval AND c.ended_at IS NOT NULL AND json_array_length(c.turns) > 0
+	AND c.answered_at IS NOT NULL AND NOT c.erased AND (c.test OR NOT @test_only)
+	AND c.workspace_id = ANY (@workspaces::uuid[])
+	AND NOT EXISTS (SELECT FROM recordings r WHERE r.call_id = c.call_id)
+ORDER BY c.ended_at DESC LIMIT @limit`
+
+// UnrecordedTalks returns conversations of calls that ended within the given time and have no
+// recording, the newest first. If testOnly is true, it returns only calls of test workspaces.
+func (s *Recordings) UnrecordedTalks(
+	ctx context.Context, workspaces []uuid.UUID, testOnly bool, age time.Duration, limit int,
+) ([]Talk, error) {
+	args := pg.Args{"workspaces": workspaces, "test_only": testOnly, "age": age, "limit": limit}
+	found, err := pg.Many[Talk](ctx, s.pool, unrecordedTalks, args)
+	if err != nil {
+		return nil, fmt.Errorf("list calls without a recording: %w", err)
+	}
+	return found, nil
 }
 
 const spoolHeartbeat = `

@@ -82,10 +82,10 @@ func (d directory) changeMember(w http.ResponseWriter, r *http.Request) error {
 	if !body.Role.IsWorkspaceRole() {
 		return apierr.Validation("role", "must be owner, developer, compliance or viewer.")
 	}
-	err = d.store.SetRole(r.Context(), id, visitorOf(r).workspaceID, body.Role, func(role people.Role, fromGroups bool) error {
+	check := func(role people.Role, fromGroups bool) error {
 		return httpserver.CheckIfMatchTag(r, memberETag(role, fromGroups))
-	})
-	if err != nil {
+	}
+	if err := d.store.SetRole(r.Context(), id, visitorOf(r).workspaceID, body.Role, check); err != nil {
 		return memberError(err)
 	}
 	return d.writeMember(w, r, id)
