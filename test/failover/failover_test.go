@@ -1,6 +1,6 @@
 // Package failover kills the primary Postgres and a dialer at the same time, promotes an
-// asynchronous standby, restores backups, and counts in the carrier's log how often each person was
-// called.
+// asynchronous standby, restores backups, and counts how often each person was called. A test
+// workspace calls over the simulated carrier, and a live workspace over a SIP trunk.
 package failover
 
 import (
@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,11 +26,13 @@ import (
 )
 
 const (
-	// burstSize is the number of requests that are due at the time of the kill.
-	burstSize = 300
-	// dialedBeforeStall is the number of dials before Kafka stops receiving records. The standby lacks
-	// the fences of these dials.
-	dialedBeforeStall = 60
+	// burstSize and sipBurstSize are the numbers of requests that are due at the time of the kill, over
+	// the simulated carrier and over SIP.
+	burstSize, sipBurstSize = 300, 60
+	// dialedBeforeStall and sipDialedBeforeStall are the numbers of dials after which Kafka receives no
+	// more records. The standby receives no WAL of these dials, so it lacks their fences (the rows that
+	// permit one dial).
+	dialedBeforeStall, sipDialedBeforeStall = 60, 20
 	// stallTime is the time before the kill in which no record reaches Kafka. A dialer must not
 	// dial before Kafka has acknowledged its intent. Without the stall, the test could not detect a
 	// dialer that violates this rule.
@@ -49,6 +52,7 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 			r := x.awaitSettled()
 			r.took = time.Since(killed)
 			r.continued, r.broken = x.countConversations(standby, killed)
+			r.sip = x.checkPhones(standby, killed)
 			t.Log(r)
 			if got := len(r.twice); got != 0 {
 				t.Errorf("people called twice = %d (%v), want 0", got, r.twice)
@@ -59,6 +63,7 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 			if r.broken != 0 {
 				t.Errorf("conversations of living dialers that broke off = %d, want 0", r.broken)
 			}
+			r.sip.assert(t)
 		})
 	}
 }
@@ -69,8 +74,8 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 func TestFailover_WithoutReconciliationCallsTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	trials, want := sharedstack.Trials(3, 20), sharedstack.Trials(1, 10)
-	detected := 0
-	for n := 0; n < trials && detected < want; n++ {
+	detected, overSIP := 0, 0
+	for n := 0; n < trials && (detected < want || overSIP < want); n++ {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 			x, _, killed := failOver(t, bin, n, func(standby *server) {
 				standby.exec("ringfence", `
@@ -79,14 +84,21 @@ UPDATE reconciled_servers SET server = server_identity()`)
 			})
 			r := x.awaitSettled()
 			r.took = time.Since(killed)
+			r.sip = x.countDials()
 			t.Log(r)
 			if len(r.twice) > 0 {
 				detected++
+			}
+			if len(r.sip.twice) > 0 {
+				overSIP++
 			}
 		})
 	}
 	if detected < want {
 		t.Errorf("trials with people called twice = %d of %d, want at least %d", detected, trials, want)
+	}
+	if overSIP < want {
+		t.Errorf("trials with people called twice over SIP = %d of %d, want at least %d", overSIP, trials, want)
 	}
 }
 
@@ -98,13 +110,14 @@ type result struct {
 	states map[string]int
 	// continued and broken count the conversations of the remaining dialers during the failover.
 	continued, broken int
+	sip               sipResult
 	took              time.Duration
 }
 
 func (r result) String() string {
 	return fmt.Sprintf("accepted %d, lost %d, originates %d, dialed without WAL %d, twice %d, requests %v, "+
-		"conversations continued %d, broken %d, ended after %s", r.accepted, r.lost, r.originates, r.unreplicated,
-		len(r.twice), r.states, r.continued, r.broken, r.took.Round(time.Millisecond))
+		"conversations continued %d, broken %d; SIP: %v; ended after %s", r.accepted, r.lost, r.originates,
+		r.unreplicated, len(r.twice), r.states, r.continued, r.broken, r.sip, r.took.Round(time.Millisecond))
 }
 
 // trial is a stack with proxies in its connections to Postgres and Kafka.
@@ -113,15 +126,29 @@ type trial struct {
 	stack *kit.Stack
 	sql   *kit.Proxy
 	kafka *kit.Proxy
-	w     *kit.Workspace
+	// sim calls over the simulated carrier, sip over the trunk to phones.
+	sim, sip *customer
+	phones   *phones
 
-	unreplicated int
+	unreplicated, sipUnreplicated int
 	// owners maps the call of each fence on the killed primary to the dialer instance that
 	// committed the fence.
 	owners map[string]string
+	// killedSIP is the SIP address of the killed dialer. standbyLegs contains the answered SIP legs that
+	// the standby had received.
+	killedSIP   string
+	standbyLegs map[string]bool
+}
+
+// customer is a workspace and the call requests that the API has accepted from it.
+type customer struct {
+	*kit.Workspace
+	t *testing.T
+	// number returns the phone number of the n-th call request.
+	number func(n int) string
 
 	mu       sync.Mutex
-	accepted map[string]string
+	accepted map[string]string // phone number by call_request_id
 	posted   int
 }
 
@@ -161,10 +188,8 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 		_ = os.RemoveAll(home)
 	})
 	broker := freePort(t)
-	x := &trial{
-		t: t, sql: newProxy(t, db.address()), kafka: newProxy(t, fmt.Sprintf("127.0.0.1:%d", broker)),
-		accepted: map[string]string{},
-	}
+	x := &trial{t: t, sql: newProxy(t, db.address()), kafka: newProxy(t, fmt.Sprintf("127.0.0.1:%d", broker))}
+	x.phones = startPhones(t, personOf)
 	state, err := json.Marshal(map[string]any{"layout": 2, "ports": map[string]int{"kafka": broker}})
 	if err != nil {
 		t.Fatal(err)
@@ -177,29 +202,47 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 		"RINGFENCE_REPLICAS=2", "DIAL_ATTEMPTS=16", "SIMULATOR_TIME_SCALE=1", "RINGFENCE_RESTART_PAUSE=500ms",
 		"POSTGRES_URL=" + urlAt(x.sql.Addr, "ringfence"), "RINGFENCE_DETOURS=everybody>kafka=" + x.kafka.Addr,
 		"UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s",
+		"CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", freePort(t)), "RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = x.stack.Stop() })
-	if x.w, err = x.stack.NewWorkspace(t.Context(), "failover", "100000"); err != nil {
-		t.Fatal(err)
-	}
+	x.addCustomers()
 	return x
+}
+
+func (x *trial) addCustomers() {
+	x.t.Helper()
+	simulated, err := x.stack.NewTestWorkspace(x.t.Context(), "simulated", "100000")
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	overSIP, err := x.stack.NewWorkspace(x.t.Context(), "SIP", "100000")
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.sim = &customer{Workspace: simulated, t: x.t, accepted: map[string]string{}, number: func(n int) string {
+		return fmt.Sprintf("+1415%05d%02d", n, n%90)
+	}}
+	x.sip = &customer{Workspace: overSIP, t: x.t, accepted: map[string]string{}, number: func(n int) string {
+		return fmt.Sprintf("+1212%07d", n)
+	}}
+	x.addTrunk()
 }
 
 // post orders one call and never repeats the POST. If the database has lost the idempotency key, a
 // repeated POST would order another call.
-func (x *trial) post(due time.Time) {
-	x.mu.Lock()
-	x.posted++
-	to := fmt.Sprintf("+1415%05d%02d", x.posted, x.posted%90)
-	x.mu.Unlock()
-	body := map[string]any{"agent_id": x.w.AgentID, "to": to}
+func (c *customer) post(due time.Time) {
+	c.mu.Lock()
+	c.posted++
+	to := c.number(c.posted)
+	c.mu.Unlock()
+	body := map[string]any{"agent_id": c.AgentID, "to": to}
 	if !due.IsZero() {
 		body["scheduled_for"] = due.UTC().Format(time.RFC3339Nano)
 	}
-	status, answer, err := x.w.API.Do(x.t.Context(), http.MethodPost, "/v1/calls", body)
+	status, answer, err := c.API.Do(c.t.Context(), http.MethodPost, "/v1/calls", body)
 	if err != nil || status != http.StatusAccepted {
 		return
 	}
@@ -207,18 +250,18 @@ func (x *trial) post(due time.Time) {
 	if err := json.Unmarshal(answer, &req); err != nil {
 		return
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.accepted[req.ID] = to
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.accepted[req.ID] = to
 }
 
-func (x *trial) postMany(n int, due time.Time) {
+func (c *customer) postMany(n int, due time.Time) {
 	work := make(chan struct{})
 	var clients sync.WaitGroup
 	for range 16 {
 		clients.Go(func() {
 			for range work {
-				x.post(due)
+				c.post(due)
 			}
 		})
 	}
@@ -229,9 +272,9 @@ func (x *trial) postMany(n int, due time.Time) {
 	clients.Wait()
 }
 
-// load orders 10 calls a second until stop is called.
-func (x *trial) load() (stop func()) {
-	ticker, done := time.NewTicker(100*time.Millisecond), make(chan struct{})
+// load orders calls at the interval until stop is called.
+func (c *customer) load(interval time.Duration) (stop func()) {
+	ticker, done := time.NewTicker(interval), make(chan struct{})
 	var posts sync.WaitGroup
 	posts.Go(func() {
 		for {
@@ -239,7 +282,7 @@ func (x *trial) load() (stop func()) {
 			case <-done:
 				return
 			case <-ticker.C:
-				posts.Go(func() { x.post(time.Time{}) })
+				posts.Go(func() { c.post(time.Time{}) })
 			}
 		}
 	})
@@ -275,50 +318,32 @@ func (x *trial) until(what string, cond func() (bool, error)) {
 // awaitSettled waits until every call request has ended, no call is live and no credit is held.
 func (x *trial) awaitSettled() (r result) {
 	x.t.Helper()
-	var requests []kit.Request
 	open := ""
 	err := kit.Until(x.t.Context(), kit.HangTimeout, "every request ends", func() (bool, error) {
-		var err error
-		if requests, err = x.w.Requests(x.t.Context()); err != nil {
-			open = err.Error()
-			return false, nil //nolint:nilerr // a service can still be reconnecting
-		}
 		open = ""
-		for _, req := range requests {
-			if !req.Final() {
-				open += " " + req.ID + "=" + req.Status
+		for _, c := range []*customer{x.sim, x.sip} {
+			found, err := c.openWork()
+			if err != nil {
+				found = err.Error() // a service can still be reconnecting
 			}
-		}
-		live, err := x.liveCalls()
-		if err != nil {
-			open = err.Error()
-			return false, nil //nolint:nilerr // a service can still be reconnecting
-		}
-		open += live
-		var wallet struct {
-			Held json.Number `json:"held"`
-		}
-		path := "/admin/v1/workspaces/" + x.w.ID + "/wallet"
-		if err := x.w.Admin.Into(x.t.Context(), http.MethodGet, path, nil, http.StatusOK, &wallet); err != nil {
-			return false, nil //nolint:nilerr // a service can still be reconnecting
-		}
-		if held, _ := wallet.Held.Float64(); held != 0 {
-			open += " held=" + wallet.Held.String()
+			open += found
 		}
 		return open == "", nil
 	})
 	if err != nil {
 		x.t.Errorf("%v: %.2000s", err, open)
 	}
-	r = result{accepted: len(x.accepted), unreplicated: x.unreplicated, states: map[string]int{}}
-	known := map[string]bool{}
-	for _, req := range requests {
-		known[req.ID] = true
-		r.states[state(req)]++
-	}
-	for id := range x.accepted {
-		if !known[id] {
-			r.lost++
+	r = result{unreplicated: x.unreplicated, states: map[string]int{}}
+	for _, c := range []*customer{x.sim, x.sip} {
+		states := c.requestStates()
+		for _, state := range states {
+			r.states[state]++
+		}
+		r.accepted += len(c.accepted)
+		for id := range c.accepted {
+			if states[id] == "" {
+				r.lost++
+			}
 		}
 	}
 	for _, n := range x.originates() {
@@ -328,17 +353,37 @@ func (x *trial) awaitSettled() (r result) {
 	return r
 }
 
-// liveCalls lists the calls that have not ended according to the API.
-func (x *trial) liveCalls() (list string, err error) {
+// openWork lists the call requests and calls that have not ended according to the API, and the held
+// credit.
+func (c *customer) openWork() (list string, err error) {
+	requests, err := c.Requests(c.t.Context())
+	if err != nil {
+		return "", err
+	}
+	for _, req := range requests {
+		if !req.Final() {
+			list += " " + req.ID + "=" + req.Status
+		}
+	}
 	for _, status := range []string{"initiated", "ringing", "in_progress"} {
 		query := url.Values{"status": {status}}
-		calls, err := kit.All(x.t.Context(), x.w.API, "/v1/calls", query, func(c kit.Call) string { return c.CallID })
+		calls, err := kit.All(c.t.Context(), c.API, "/v1/calls", query, func(c kit.Call) string { return c.CallID })
 		if err != nil {
 			return "", err
 		}
-		for _, c := range calls {
-			list += " call " + c.CallID + "=" + c.Status
+		for _, call := range calls {
+			list += " call " + call.CallID + "=" + call.Status
 		}
+	}
+	var wallet struct {
+		Held json.Number `json:"held"`
+	}
+	path := "/admin/v1/workspaces/" + c.ID + "/wallet"
+	if err := c.Admin.Into(c.t.Context(), http.MethodGet, path, nil, http.StatusOK, &wallet); err != nil {
+		return "", err
+	}
+	if held, _ := wallet.Held.Float64(); held != 0 {
+		list += " held=" + wallet.Held.String()
 	}
 	return list, nil
 }
@@ -367,16 +412,20 @@ func failOver(
 	if err := x.kafka.DelayResponses(kafkaDelay); err != nil {
 		t.Fatal(err)
 	}
-	stop := x.load()
+	stop, stopSIP := x.sim.load(100*time.Millisecond), x.sip.load(500*time.Millisecond)
 	due := time.Now().Add(15 * time.Second)
-	x.postMany(burstSize, due)
+	x.sip.postMany(sipBurstSize, due)
+	x.sim.postMany(burstSize, due)
 	publisher := x.relayProcess()
-	before := len(x.originates())
+	x.killedSIP = environment(t, publisher, "SIP_UDP_ADDR")
+	before, sipBefore := len(x.originates()), len(x.phones.received())
 	time.Sleep(time.Until(due.Add(-time.Duration(n%4) * 100 * time.Millisecond)))
 	if err := wal.DropResponses(); err != nil {
 		t.Fatal(err)
 	}
-	x.until("the burst has begun", func() (bool, error) { return len(x.originates()) >= before+dialedBeforeStall, nil })
+	x.until("the burst has begun", func() (bool, error) {
+		return len(x.originates()) >= before+dialedBeforeStall && len(x.phones.received()) >= sipBefore+sipDialedBeforeStall, nil
+	})
 	if err := x.kafka.DropRequests(); err != nil {
 		t.Fatal(err)
 	}
@@ -387,8 +436,9 @@ func failOver(
 		t.Fatal(err)
 	}
 	killed = time.Now()
-	x.unreplicated = len(x.originates()) - before
+	x.unreplicated, x.sipUnreplicated = len(x.originates())-before, len(x.phones.received())-sipBefore
 	standby.exec("postgres", "SELECT pg_promote()")
+	x.standbyLegs = answeredLegs(standby)
 	promoted(standby)
 	if err := x.sql.Retarget(standby.address()); err != nil {
 		t.Fatal(err)
@@ -396,8 +446,9 @@ func failOver(
 	if err := x.kafka.Restore(); err != nil {
 		t.Fatal(err)
 	}
-	x.until("calls are dialed again", func() (bool, error) { return x.dialedSince(killed) > 0, nil })
+	x.until("calls are dialed again", func() (bool, error) { return x.dialedSince(killed), nil })
 	stop()
+	stopSIP()
 	return x, standby, killed
 }
 
@@ -407,12 +458,7 @@ func (x *trial) relayProcess() (pid int) {
 	x.t.Helper()
 	x.until("a dialer publishes events", func() (bool, error) {
 		for _, pid = range x.stack.Processes()["dialer"] {
-			environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-			if err != nil {
-				return false, err
-			}
-			_, address, _ := strings.Cut("\x00"+string(environment), "\x00PRIVATE_ADDR=")
-			address, _, _ = strings.Cut(address, "\x00")
+			address := environment(x.t, pid, "PRIVATE_ADDR")
 			_, metrics, err := kit.NewClient("http://"+address, "").Do(x.t.Context(), http.MethodGet, "/metrics", nil)
 			if err != nil {
 				return false, err
@@ -426,20 +472,34 @@ func (x *trial) relayProcess() (pid int) {
 	return pid
 }
 
-func (x *trial) dialedSince(at time.Time) (n int) {
+// environment returns a variable in the environment of a process.
+func environment(t *testing.T, pid int, variable string) string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, value, _ := strings.Cut("\x00"+string(data), "\x00"+variable+"=")
+	value, _, _ = strings.Cut(value, "\x00")
+	return value
+}
+
+// dialedSince reports whether both carriers received calls a second after the time or later.
+func (x *trial) dialedSince(at time.Time) bool {
+	x.t.Helper()
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	for _, line := range log {
-		if line.Kind == "originate" && line.At.After(at.Add(time.Second)) {
-			n++
-		}
-	}
-	return n
+	simulated := slices.ContainsFunc(log, func(line kit.LogLine) bool {
+		return line.Kind == "originate" && line.At.After(at.Add(time.Second))
+	})
+	return simulated && slices.ContainsFunc(x.phones.received(), func(c phoneCall) bool {
+		return c.begun.After(at.Add(time.Second))
+	})
 }
 
-// countConversations counts the calls that were answered before the kill and had not ended then.
+// countConversations counts the simulated calls that were answered before the kill and had not ended then.
 // Calls of the killed dialer are ignored. A call that is missing in the new database is broken.
 func (x *trial) countConversations(db *server, killed time.Time) (continued, broken int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
@@ -490,11 +550,11 @@ func pairs(db *server, sql string) map[string]string {
 }
 
 // requestStates returns the status of each call request that the API returns, with its error code.
-func (x *trial) requestStates() map[string]string {
-	x.t.Helper()
-	requests, err := x.w.Requests(x.t.Context())
+func (c *customer) requestStates() map[string]string {
+	c.t.Helper()
+	requests, err := c.Requests(c.t.Context())
 	if err != nil {
-		x.t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	states := map[string]string{}
 	for _, req := range requests {
@@ -519,15 +579,15 @@ func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	x := newTrial(t, bin, db)
 	due := time.Now().Add(20 * time.Second)
 	calls := sharedstack.Trials(200, 1000)
-	x.postMany(calls/2, due) // the backup contains these call requests, but not their calls
+	x.sim.postMany(calls/2, due) // the backup contains these call requests, but not their calls
 	backup := copyFrom(t, db.address())
 	var before map[string]string
 	x.until("the requests of the backup complete", func() (bool, error) {
-		before = x.requestStates()
+		before = x.sim.requestStates()
 		maps.DeleteFunc(before, func(_, state string) bool { return state != "completed" })
 		return len(before) == calls/2, nil
 	})
-	x.postMany(calls-calls/2, time.Time{})
+	x.sim.postMany(calls-calls/2, time.Time{})
 	x.until("every request is dialed", func() (bool, error) { return len(x.originates()) >= calls, nil })
 	if err := x.stack.Stop(); err != nil {
 		t.Fatal(err)
@@ -542,9 +602,9 @@ func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.stack = again
-	x.postMany(20, time.Time{})
+	x.sim.postMany(20, time.Time{})
 	r := x.awaitSettled()
-	after := x.requestStates()
+	after := x.sim.requestStates()
 	maps.DeleteFunc(after, func(id, state string) bool { return before[id] == "" || state == before[id] })
 	t.Logf("%v; of %d requests that had completed before, %d have another end", r, len(before), len(after))
 	if diff := cmp.Diff(map[string]string{}, after); diff != "" {

@@ -17,13 +17,23 @@ type Workspace struct {
 // NewWorkspace creates a workspace with the given credit, for example "1000". The workspace can
 // place calls at any hour, and its rate limit is higher than any test needs.
 func (s *Stack) NewWorkspace(ctx context.Context, name, credit string) (*Workspace, error) {
+	return s.newWorkspace(ctx, name, "live", credit)
+}
+
+// NewTestWorkspace creates a test workspace. Its calls are simulated, also if the stack dials over
+// SIP trunks. Otherwise it is like a workspace of NewWorkspace.
+func (s *Stack) NewTestWorkspace(ctx context.Context, name, credit string) (*Workspace, error) {
+	return s.newWorkspace(ctx, name, "test", credit)
+}
+
+func (s *Stack) newWorkspace(ctx context.Context, name, mode, credit string) (*Workspace, error) {
 	admin := NewClient(s.Demo.AdminURL, s.Demo.AdminToken)
 	var made struct {
 		ID  string `json:"id"`
 		Key string `json:"key"`
 	}
 	err := admin.Into(ctx, "POST", "/admin/v1/workspaces", map[string]any{
-		"name": name, "plan": "scale", "currency": "USD", "rate_limit_per_minute": 1_000_000,
+		"name": name, "mode": mode, "plan": "scale", "currency": "USD", "rate_limit_per_minute": 1_000_000,
 		"max_live_calls": 10_000, "calls_per_second": 500,
 		"calling_policy": map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},
 	}, http.StatusCreated, &made)

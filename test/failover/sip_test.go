@@ -1,0 +1,221 @@
+package failover
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ringfence.dev/test/kit"
+)
+
+const (
+	// longTalk is the duration of a long conversation. It is longer than the time from the kill until
+	// another process hangs up the calls of the killed dialer.
+	longTalk = 25 * time.Second
+	// audioAfter is the time after the kill after which a phone must still receive audio. Only
+	// conversations that continue for twice this time are checked.
+	audioAfter = 5 * time.Second
+)
+
+// personOf returns the behavior of the person with a number. It depends on the last digit.
+func personOf(number string) behavior {
+	switch number[len(number)-1] {
+	case '0':
+		return behavior{rings: 200 * time.Millisecond, busy: true}
+	case '1':
+		return behavior{rings: 3 * time.Second, talks: 2 * time.Second}
+	case '2', '3', '4', '5':
+		return behavior{rings: 300 * time.Millisecond, talks: longTalk}
+	}
+	return behavior{rings: 300 * time.Millisecond, talks: 2 * time.Second}
+}
+
+// addTrunk creates the trunk to the phones. The agent of the SIP calls talks until the person hangs
+// up.
+func (x *trial) addTrunk() {
+	x.t.Helper()
+	agent := map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": 60_000}}
+	path := "/admin/v1/workspaces/" + x.sip.ID + "/agents/" + x.sip.AgentID
+	if err := x.sip.Admin.Into(x.t.Context(), http.MethodPatch, path, agent, http.StatusOK, nil); err != nil {
+		x.t.Fatal(err)
+	}
+	trunk := map[string]any{
+		"name": "phones", "host": "127.0.0.1", "port": x.phones.port(), "channels": 1000, "calls_per_second": 100,
+		"caller_ids": []string{"+14155550100"},
+	}
+	if err := x.sip.Admin.Into(x.t.Context(), http.MethodPost, "/admin/v1/trunks", trunk, http.StatusCreated, nil); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// sipResult contains the calls that the phones received, and what happened to the conversations
+// during the failover.
+type sipResult struct {
+	// dialogs is the number of INVITEs with different Call-IDs. unreplicated is the number of those
+	// after the last WAL that the standby received.
+	dialogs, unreplicated int
+	// twice contains the people who were dialed again after their phone had rung.
+	twice []string
+	// continued counts the conversations of the remaining dialer during the failover. lost counts
+	// those among them whose call requests are missing in the new database.
+	continued, lost int
+	// hungUp and left count the calls of the killed dialer during the failover that another process
+	// hung up, and that the person hung up.
+	hungUp, left int
+	faults       []string
+}
+
+func (r sipResult) String() string {
+	return fmt.Sprintf("dialogs %d, dialed without WAL %d, twice %d, conversations continued %d (%d of lost requests), "+
+		"calls of the killed dialer: hung up %d, left to the person %d, faults %d", r.dialogs, r.unreplicated,
+		len(r.twice), r.continued, r.lost, r.hungUp, r.left, len(r.faults))
+}
+
+func (r sipResult) assert(t *testing.T) {
+	t.Helper()
+	if got := len(r.twice); got != 0 {
+		t.Errorf("people called twice over SIP = %d (%v), want 0", got, r.twice)
+	}
+	if r.continued == 0 {
+		t.Error("SIP conversations of the living dialer that continued = 0, want more")
+	}
+	if r.hungUp == 0 {
+		t.Error("SIP calls of the killed dialer that another process hung up = 0, want more")
+	}
+	if diff := cmp.Diff([]string(nil), r.faults); diff != "" {
+		t.Errorf("SIP calls with faults (-want +got):\n%s", diff)
+	}
+}
+
+// countDials finds the people who were dialed again after their phone had rung. A retransmission of
+// an INVITE is no second dial.
+func (x *trial) countDials() (r sipResult) {
+	rang := map[string]bool{}
+	for _, c := range x.phones.received() {
+		r.dialogs++
+		if rang[c.number] || c.invites > 1 {
+			r.twice = append(r.twice, c.number)
+		}
+		rang[c.number] = rang[c.number] || !c.rang.IsZero()
+	}
+	r.unreplicated = x.sipUnreplicated
+	return r
+}
+
+// checkPhones waits until every phone has disconnected. Then it compares the calls that the phones
+// had during the failover with the calls in the new database and in the API.
+func (x *trial) checkPhones(db *server, killed time.Time) sipResult {
+	x.t.Helper()
+	x.until("every phone disconnects", func() (bool, error) {
+		return !slices.ContainsFunc(x.phones.received(), func(c phoneCall) bool { return c.over.IsZero() }), nil
+	})
+	r := x.countDials()
+	ends := pairs(db, `SELECT call_id::text, status || ' ' || coalesce(hangup_cause, '') FROM dialer.calls
+		WHERE ended_at IS NOT NULL`)
+	for _, c := range x.phones.received() {
+		if c.begun.After(killed) || c.over.Before(killed) {
+			continue
+		}
+		var fault string
+		if c.sentBy == x.killedSIP {
+			fault = x.checkOrphan(&r, c, ends[c.callID])
+		} else {
+			fault = x.checkLiving(&r, c, ends[c.callID], killed)
+		}
+		if fault != "" {
+			r.faults = append(r.faults, fmt.Sprintf("call %s of %s: %s", c.callID, c.sentBy, fault))
+		}
+	}
+	return r
+}
+
+// checkLiving checks a call of the remaining dialer.
+func (x *trial) checkLiving(r *sipResult, c phoneCall, end string, killed time.Time) (fault string) {
+	if c.answered.IsZero() {
+		return "" // the line was busy
+	}
+	if c.hungUp {
+		return fmt.Sprintf("the dialer hung up %s after the kill, end %q", c.over.Sub(killed), end)
+	}
+	if end != "completed normal_clearing" {
+		return fmt.Sprintf("the end is %q, want completed normal_clearing", end)
+	}
+	if c.over.After(killed.Add(2*audioAfter)) && c.lastAudio.Before(killed.Add(audioAfter)) {
+		return fmt.Sprintf("the last audio arrived %s after the kill", c.lastAudio.Sub(killed))
+	}
+	if c.answered.Before(killed) {
+		r.continued++
+	}
+	call, err := x.sip.Call(x.t.Context(), c.callID)
+	if err != nil && strings.Contains(err.Error(), ": 404 ") {
+		r.lost++
+		return ""
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return chargeFault(call, c)
+}
+
+// checkOrphan checks a call of the killed dialer. A call that is not completed is not charged.
+func (x *trial) checkOrphan(r *sipResult, c phoneCall, end string) (fault string) {
+	status, cause, _ := strings.Cut(end, " ")
+	if c.hungUp {
+		r.hungUp++
+	} else if !c.answered.IsZero() {
+		r.left++
+		if x.standbyLegs[c.callID] && c.over.Sub(c.answered) >= longTalk {
+			return "the standby has the answered leg, and no process hung up"
+		}
+	}
+	call, err := x.sip.Call(x.t.Context(), c.callID)
+	if err != nil && strings.Contains(err.Error(), ": 404 ") {
+		return ""
+	}
+	switch {
+	case err != nil:
+		return err.Error()
+	case cause == "":
+		return fmt.Sprintf("the end is %q, want a status and a cause", end)
+	case call.Status != status:
+		return fmt.Sprintf("the status in the API is %q, want %q", call.Status, status)
+	}
+	return chargeFault(call, c)
+}
+
+// chargeFault compares the charge of a call with the time for which the phone was connected. The
+// two sides have different clocks, and the end of the talk time can be delayed by the failover.
+func chargeFault(call kit.Call, c phoneCall) string {
+	if call.Status != "completed" {
+		if call.CreditsCharged != "" {
+			return fmt.Sprintf("the status is %s, and %s is charged, want nothing", call.Status, call.CreditsCharged)
+		}
+		return ""
+	}
+	if call.CreditsCharged == "" {
+		return "the status is completed, and nothing is charged"
+	}
+	if call.Timings.TalkSeconds == nil {
+		return "the status is completed, and there is no talk time"
+	}
+	talked := int((c.over.Sub(c.answered) + time.Second - 1) / time.Second)
+	if got := *call.Timings.TalkSeconds; got < talked-1 || got > talked+1 {
+		return fmt.Sprintf("the talk time is %d s, want %d s", got, talked)
+	}
+	return ""
+}
+
+// answeredLegs returns the answered SIP legs that are live in a database.
+func answeredLegs(db *server) map[string]bool {
+	legs := map[string]bool{}
+	for _, id := range db.column(`
+SELECT call_id::text FROM dialer.sip_legs WHERE ended_at IS NULL AND answered_at IS NOT NULL`) {
+		legs[id] = true
+	}
+	return legs
+}
