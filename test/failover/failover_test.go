@@ -33,6 +33,9 @@ const (
 	// more records. The standby receives no WAL of these dials, so it lacks their fences (the rows that
 	// permit one dial).
 	dialedBeforeStall, sipDialedBeforeStall = 60, 20
+	// talkingAtKill is the number of simulated conversations that must be in progress before the kill,
+	// so that the remaining dialer has some of them.
+	talkingAtKill = 20
 	// stallTime is the time before the kill in which no record reaches Kafka. A dialer must not
 	// dial before Kafka has acknowledged its intent. Without the stall, the test could not detect a
 	// dialer that violates this rule.
@@ -58,10 +61,10 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 				t.Errorf("people called twice = %d (%v), want 0", got, r.twice)
 			}
 			if r.continued == 0 {
-				t.Error("conversations of living dialers that continued = 0, want more")
+				t.Error("simulated conversations of living dialers that continued = 0, want more")
 			}
 			if r.broken != 0 {
-				t.Errorf("conversations of living dialers that broke off = %d, want 0", r.broken)
+				t.Errorf("simulated conversations of living dialers that broke off = %d, want 0", r.broken)
 			}
 			r.sip.assert(t)
 		})
@@ -319,6 +322,15 @@ func (x *trial) until(what string, cond func() (bool, error)) {
 func (x *trial) awaitSettled() result {
 	x.t.Helper()
 	x.awaitNone("every request ends", (*customer).openRequests, (*customer).openCalls, (*customer).heldCredit)
+	for _, c := range []*customer{x.sim, x.sip} {
+		differences, err := c.Differences(x.t.Context())
+		if err != nil {
+			x.t.Error(err)
+		}
+		if diff := cmp.Diff([]string(nil), differences); diff != "" {
+			x.t.Errorf("differences in the wallet of workspace %s (-want +got):\n%s", c.ID, diff)
+		}
+	}
 	return x.count()
 }
 
@@ -443,8 +455,9 @@ func failOver(
 		t.Fatal(err)
 	}
 	before, sipBefore := len(x.originates()), len(x.phones.received())
-	x.until("the burst has begun", func() (bool, error) {
-		return len(x.originates()) >= before+dialedBeforeStall && len(x.phones.received()) >= sipBefore+sipDialedBeforeStall, nil
+	x.until("the burst has begun, and people talk", func() (bool, error) {
+		return len(x.originates()) >= before+dialedBeforeStall && len(x.phones.received()) >= sipBefore+sipDialedBeforeStall &&
+			len(x.talking(time.Now())) >= talkingAtKill, nil
 	})
 	if err := x.kafka.DropRequests(); err != nil {
 		t.Fatal(err)
@@ -519,9 +532,9 @@ func (x *trial) dialedSince(at time.Time) bool {
 	})
 }
 
-// countConversations counts the simulated calls that were answered before the kill and had not ended then.
-// Calls of the killed dialer are ignored. A call that is missing in the new database is broken.
-func (x *trial) countConversations(db *server, killed time.Time) (continued, broken int) {
+// talking returns the simulated calls that were answered before the time and had not ended then.
+func (x *trial) talking(at time.Time) map[string]bool {
+	x.t.Helper()
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
 		x.t.Fatal(err)
@@ -529,18 +542,24 @@ func (x *trial) countConversations(db *server, killed time.Time) (continued, bro
 	talking := map[string]bool{}
 	for _, line := range log {
 		switch {
-		case line.Kind == "answer" && line.At.Before(killed):
+		case line.Kind == "answer" && line.At.Before(at):
 			talking[line.CallID] = true
-		case line.Kind == "hangup" && line.At.Before(killed):
+		case line.Kind == "hangup" && line.At.Before(at):
 			delete(talking, line.CallID)
 		}
 	}
+	return talking
+}
+
+// countConversations counts the simulated calls that were answered before the kill and had not ended then.
+// Calls of the killed dialer are ignored. A call that is missing in the new database is broken.
+func (x *trial) countConversations(db *server, killed time.Time) (continued, broken int) {
 	living, status := map[string]bool{}, pairs(db, `SELECT call_id::text, status FROM dialer.calls`)
 	for _, id := range db.column(`
 SELECT instance_id::text FROM dialer.instances WHERE seen_at > now() - interval '10 seconds'`) {
 		living[id] = true
 	}
-	for id := range talking {
+	for id := range x.talking(killed) {
 		owner, fenced := x.owners[id]
 		switch {
 		case fenced && !living[owner]: // the dialer of this call was killed, so the call is not counted
@@ -592,13 +611,15 @@ func state(req kit.Request) string {
 
 // TestRestore_NoPersonIsCalledTwice restores a backup that was made before 1,000 calls. Half of the
 // calls were ordered before the backup and have ended. The other calls were ordered after the
-// backup, and the last of them are live.
+// backup, and the last of them are live. Further calls, a tenth as many, are over SIP.
 func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	db := newPrimary(t)
 	x := newTrial(t, bin, db)
 	due := time.Now().Add(20 * time.Second)
 	calls := sharedstack.Trials(200, 1000)
+	overSIP := calls / 10
+	x.sip.postMany(overSIP/2, due)
 	x.sim.postMany(calls/2, due) // the backup contains these call requests, but not their calls
 	backup := copyFrom(t, db.address())
 	var before map[string]string
@@ -608,7 +629,10 @@ func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 		return len(before) == calls/2, nil
 	})
 	x.sim.postMany(calls-calls/2, time.Time{})
-	x.until("every request is dialed", func() (bool, error) { return len(x.originates()) >= calls, nil })
+	x.sip.postMany(overSIP-overSIP/2, time.Time{})
+	x.until("every request is dialed", func() (bool, error) {
+		return len(x.originates()) >= calls && len(x.phones.received()) >= overSIP, nil
+	})
 	if err := x.stack.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -623,6 +647,7 @@ func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	}
 	x.stack = again
 	x.sim.postMany(20, time.Time{})
+	x.sip.postMany(20, time.Time{})
 	r := x.awaitSettled()
 	after := x.sim.requestStates()
 	maps.DeleteFunc(after, func(id, state string) bool { return before[id] == "" || state == before[id] })
@@ -633,7 +658,13 @@ func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	if got := len(r.twice); got != 0 {
 		t.Errorf("people called twice = %d (%.300s), want 0", got, strings.Join(r.twice, " "))
 	}
-	if got := r.originates; got < calls {
-		t.Errorf("calls in the carrier's log = %d, want at least %d", got, calls)
+	if got := len(r.sip.twice); got != 0 {
+		t.Errorf("people called twice over SIP = %d (%v), want 0", got, r.sip.twice)
+	}
+	if got, want := r.originates, calls+20; got < want {
+		t.Errorf("calls in the carrier's log = %d, want at least %d", got, want)
+	}
+	if got, want := r.sip.dialogs, overSIP+20; got < want {
+		t.Errorf("calls that the phones received = %d, want at least %d", got, want)
 	}
 }
