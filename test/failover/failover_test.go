@@ -456,8 +456,9 @@ func failOver(
 	}
 	before, sipBefore := len(x.originates()), len(x.phones.received())
 	x.until("the burst has begun, and people talk", func() (bool, error) {
-		return len(x.originates()) >= before+dialedBeforeStall && len(x.phones.received()) >= sipBefore+sipDialedBeforeStall &&
-			len(x.talking(time.Now())) >= talkingAtKill, nil
+		dialed, sipDialed := len(x.originates())-before, len(x.phones.received())-sipBefore
+		talking := len(x.talking(time.Now()))
+		return dialed >= dialedBeforeStall && sipDialed >= sipDialedBeforeStall && talking >= talkingAtKill, nil
 	})
 	if err := x.kafka.DropRequests(); err != nil {
 		t.Fatal(err)
@@ -551,7 +552,8 @@ func (x *trial) talking(at time.Time) map[string]bool {
 	return talking
 }
 
-// countConversations counts the simulated calls that were answered before the kill and had not ended then.
+// countConversations counts the simulated calls that were answered before the kill and had not ended
+// then.
 // Calls of the killed dialer are ignored. A call that is missing in the new database is broken.
 func (x *trial) countConversations(db *server, killed time.Time) (continued, broken int) {
 	living, status := map[string]bool{}, pairs(db, `SELECT call_id::text, status FROM dialer.calls`)

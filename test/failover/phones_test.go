@@ -43,7 +43,7 @@ type phones struct {
 	mu    sync.Mutex
 	calls map[string]*phoneCall // by Call-ID
 	order []string
-	stop  context.Context //nolint:containedctx // ends all phones
+	stop  context.Context // ends all phones
 }
 
 // phoneCall is one call that a phone received. The time of an event that did not happen is zero.
@@ -184,7 +184,8 @@ func (p *phones) handleInvite(c *phoneCall, m sipMessage, source *net.UDPAddr) {
 
 // respond sends a response to the INVITE. The caller must hold mu.
 func (p *phones) respond(c *phoneCall, status, sdp string) {
-	c.lastResponse = c.invite.response(status, c.tag, sdp, fmt.Sprintf("Contact: <sip:%s@%s>", c.number, p.conn.LocalAddr()))
+	contact := fmt.Sprintf("Contact: <sip:%s@%s>", c.number, p.conn.LocalAddr())
+	c.lastResponse = c.invite.response(status, c.tag, sdp, contact)
 	p.send(c.lastResponse, c.source)
 }
 

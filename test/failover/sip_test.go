@@ -45,7 +45,8 @@ func (x *trial) addTrunk() {
 		"name": "phones", "host": "127.0.0.1", "port": x.phones.port(), "channels": 1000, "calls_per_second": 100,
 		"caller_ids": []string{"+14155550100"},
 	}
-	if err := x.sip.Admin.Into(x.t.Context(), http.MethodPost, "/admin/v1/trunks", trunk, http.StatusCreated, nil); err != nil {
+	path = "/admin/v1/trunks"
+	if err := x.sip.Admin.Into(x.t.Context(), http.MethodPost, path, trunk, http.StatusCreated, nil); err != nil {
 		x.t.Fatal(err)
 	}
 }
