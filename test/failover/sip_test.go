@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,7 +61,8 @@ type sipResult struct {
 	// twice contains the people who were dialed again after their phone had rung.
 	twice []string
 	// continued counts the conversations of the remaining dialer during the failover. uncharged counts
-	// those among them whose call request and hold are missing in the new database.
+	// the completed calls that were not charged, because the new database has lost the call request
+	// and its hold.
 	continued, uncharged int
 	// hungUp and left count the calls of the killed dialer during the failover that another process
 	// hung up, and that the person hung up.
@@ -69,7 +71,7 @@ type sipResult struct {
 }
 
 func (r sipResult) String() string {
-	return fmt.Sprintf("dialogs %d, dialed without WAL %d, twice %d, conversations continued %d (%d without a hold), "+
+	return fmt.Sprintf("dialogs %d, dialed without WAL %d, twice %d, conversations continued %d, uncharged %d, "+
 		"calls of the killed dialer: hung up %d, left to the person %d, faults %d", r.dialogs, r.unreplicated,
 		len(r.twice), r.continued, r.uncharged, r.hungUp, r.left, len(r.faults))
 }
@@ -137,8 +139,8 @@ func (x *trial) checkPhones(db *server, killed time.Time) sipResult {
 		case fault != "":
 		case requested[c.number]:
 			fault = x.chargeFault(c, ends[c.callID])
-		case c.sentBy != x.killedSIP:
-			r.uncharged++
+		default:
+			fault = x.lostRequestFault(&r, c)
 		}
 		if fault != "" {
 			r.faults = append(r.faults, fmt.Sprintf("call %s of %s: %s", c.callID, c.sentBy, fault))
@@ -181,6 +183,25 @@ func (x *trial) checkOrphan(r *sipResult, c phoneCall, killed time.Time) (fault 
 	known := x.standbyLegs[c.callID] || c.answered.After(killed)
 	if known && c.over.Sub(c.answered) >= longTalk {
 		return fmt.Sprintf("answered %s after the kill, and no process hung up", c.answered.Sub(killed))
+	}
+	return ""
+}
+
+// lostRequestFault checks that a call whose request and hold are lost is not charged. The API can
+// have the call, because the dialer publishes it again.
+func (x *trial) lostRequestFault(r *sipResult, c phoneCall) string {
+	call, err := x.sip.Call(x.t.Context(), c.callID)
+	if err != nil && strings.Contains(err.Error(), fmt.Sprintf(": %d ", http.StatusNotFound)) {
+		return ""
+	}
+	if err != nil {
+		return err.Error()
+	}
+	if call.CreditsCharged != "" {
+		return fmt.Sprintf("the hold is lost, and %s is charged", call.CreditsCharged)
+	}
+	if call.Status == "completed" {
+		r.uncharged++
 	}
 	return ""
 }
