@@ -52,6 +52,7 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	for n := range sharedstack.Trials(2, 20) {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 			x, standby, killed := failOver(t, bin, n, func(*server) {})
+			x.awaitPhones(killed)
 			r := x.awaitSettled()
 			r.took = time.Since(killed)
 			r.continued, r.broken = x.countConversations(standby, killed)
@@ -85,6 +86,7 @@ func TestFailover_WithoutReconciliationCallsTwice(t *testing.T) {
 SET search_path = dialer;
 UPDATE reconciled_servers SET server = server_identity()`)
 			})
+			x.phones.release()
 			x.awaitNone("every request ends", (*customer).openRequests) // the first of two calls can stay open
 			r := x.count()
 			r.took = time.Since(killed)
@@ -635,6 +637,7 @@ func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	x.until("every request is dialed", func() (bool, error) {
 		return len(x.originates()) >= calls && len(x.phones.received()) >= overSIP, nil
 	})
+	x.phones.release()
 	if err := x.stack.Stop(); err != nil {
 		t.Fatal(err)
 	}

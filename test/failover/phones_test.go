@@ -26,10 +26,10 @@ const (
 )
 
 // behavior is what a person does with a call. If busy is true, the phone refuses the call after it
-// has rung.
+// has rung. If patient is true, the person does not hang up before the trial calls release.
 type behavior struct {
-	rings, talks time.Duration
-	busy         bool
+	rings, talks  time.Duration
+	busy, patient bool
 }
 
 // phones is the far end of a SIP trunk over UDP. Each dialed number is the phone of a person. The
@@ -39,6 +39,9 @@ type phones struct {
 	t    *testing.T
 	conn *net.UDPConn
 	of   func(number string) behavior
+
+	// released is closed when patient people may hang up.
+	released chan struct{}
 
 	mu    sync.Mutex
 	calls map[string]*phoneCall // by Call-ID
@@ -77,12 +80,15 @@ func startPhones(t *testing.T, of func(number string) behavior) *phones {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &phones{t: t, conn: conn, of: of, calls: map[string]*phoneCall{}, stop: t.Context()}
+	p := &phones{t: t, conn: conn, of: of, calls: map[string]*phoneCall{}, released: make(chan struct{}), stop: t.Context()}
 	var reading sync.WaitGroup
 	reading.Go(p.read)
 	t.Cleanup(func() { _ = conn.Close(); reading.Wait() })
 	return p
 }
+
+// release lets patient people hang up.
+func (p *phones) release() { close(p.released) }
 
 func (p *phones) port() int { return p.conn.LocalAddr().(*net.UDPAddr).Port }
 
@@ -220,7 +226,7 @@ func (p *phones) script(c *phoneCall, person behavior) {
 	go p.repeat(answer, c.source, c.acked)
 	go p.hear(c, audio)
 	go p.speak(c, audio)
-	if !p.wait(person.talks, c.ended) {
+	if !p.wait(person.talks, c.ended) || person.patient && !p.awaitRelease(c.ended) {
 		return
 	}
 	p.mu.Lock()
@@ -239,6 +245,17 @@ func (p *phones) script(c *phoneCall, person behavior) {
 func (p *phones) wait(d time.Duration, ended <-chan struct{}) bool {
 	select {
 	case <-time.After(d):
+		return true
+	case <-ended:
+	case <-p.stop.Done():
+	}
+	return false
+}
+
+// awaitRelease returns false if the call ends before the release.
+func (p *phones) awaitRelease(ended <-chan struct{}) bool {
+	select {
+	case <-p.released:
 		return true
 	case <-ended:
 	case <-p.stop.Done():
