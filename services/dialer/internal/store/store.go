@@ -107,6 +107,9 @@ func (s *Store) Heartbeat(ctx context.Context) error {
 	return nil
 }
 
+// The second condition on this process's own heartbeat matters after a failover. The new database
+// server can lack the last heartbeats of all processes. Until this process has stored a heartbeat
+// there, its own row does not show this gap, and all processes seem to be dead.
 const takeOver = `
 UPDATE calls SET owner = @instance, hangup_at = now(), answer_at = NULL,
 	ending = CASE WHEN ending = '' OR ending = 'requested' AND status = 'fenced' THEN 'recovery' ELSE ending END
@@ -114,7 +117,8 @@ WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM calls c
 	WHERE c.ended_at IS NULL AND c.owner IS NOT NULL
 		AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = c.owner AND i.seen_at > now() - @lease::interval)
-		AND EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = @instance AND i.steady_since <= now() - @lease::interval)
+		AND EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = @instance
+			AND i.steady_since <= now() - @lease::interval AND i.seen_at > now() - @lease::interval / 2)
 	LIMIT 500 FOR UPDATE OF c SKIP LOCKED))`
 
 const forgetDead = `
@@ -123,7 +127,7 @@ WHERE i.seen_at < now() - interval '1 hour' AND NOT EXISTS (SELECT 1 FROM calls 
 
 // TakeOver makes this process the owner of live calls of dead processes, and marks these calls to
 // be hung up. It returns the number of calls. It takes over no calls until this process has sent
-// heartbeats for a whole lease.
+// heartbeats for a whole lease, and while its last heartbeat is older than half a lease.
 func (s *Store) TakeOver(ctx context.Context) (int64, error) {
 	taken, err := s.pool.Exec(ctx, takeOver, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease})
 	if err != nil {

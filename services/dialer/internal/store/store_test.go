@@ -409,6 +409,13 @@ func TestTakeOver_TakesOnlyCallsOfDeadProcesses(t *testing.T) {
 	ages(thirdID, lease*2/3, 2*lease)
 	beat(third)
 	takesOver(0, "who was silent for most of a lease itself")
+	for _, id := range []uuid.UUID{living.Instance(), thirdID} {
+		ages(id, 2*lease, 2*lease)
+	}
+	takesOver(0, "whose own last heartbeat is lost, like those of the living process")
+	beat(living)
+	beat(third)
+	takesOver(0, "who has just stored its first heartbeat since")
 	ages(thirdID, 0, 2*lease)
 	takesOver(1, "who has lived for a lease")
 	due, err := third.DueHangups(t.Context())
