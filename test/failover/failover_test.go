@@ -36,6 +36,9 @@ const (
 	// talkingAtKill is the number of simulated conversations that must be in progress before the kill,
 	// so that the remaining dialer has some of them.
 	talkingAtKill = 20
+	// sipTalking is the number of calls over SIP that are ordered before the burst, so that people talk
+	// with both dialers when the standby receives its last WAL.
+	sipTalking = 20
 	// stallTime is the time before the kill in which no record reaches Kafka. A dialer must not
 	// dial before Kafka has acknowledged its intent. Without the stall, the test could not detect a
 	// dialer that violates this rule.
@@ -448,10 +451,12 @@ func failOver(
 	}
 	stop, stopSIP := x.sim.load(100*time.Millisecond), x.sip.load(500*time.Millisecond)
 	due := time.Now().Add(15 * time.Second)
+	x.sip.postMany(sipTalking, time.Time{})
 	x.sip.postMany(sipBurstSize, due)
 	x.sim.postMany(burstSize, due)
 	publisher := x.relayProcess()
 	x.killedSIP = environment(t, publisher, "SIP_UDP_ADDR")
+	x.until("people talk with both dialers", func() (bool, error) { return x.dialersThatTalk() == 2, nil })
 	time.Sleep(time.Until(due.Add(-time.Duration(n%4) * 100 * time.Millisecond)))
 	if err := wal.DropResponses(); err != nil {
 		t.Fatal(err)

@@ -43,6 +43,17 @@ func (x *trial) addTrunk() {
 	}
 }
 
+// dialersThatTalk returns the number of dialers that have a conversation over SIP.
+func (x *trial) dialersThatTalk() int {
+	talking := map[string]bool{}
+	for _, c := range x.phones.received() {
+		if !c.answered.IsZero() && c.over.IsZero() {
+			talking[c.sentBy] = true
+		}
+	}
+	return len(talking)
+}
+
 // sipResult contains the calls that the phones received, and what happened to the conversations
 // during the failover.
 type sipResult struct {
