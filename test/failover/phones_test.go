@@ -80,7 +80,9 @@ func startPhones(t *testing.T, of func(number string) behavior) *phones {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &phones{t: t, conn: conn, of: of, calls: map[string]*phoneCall{}, released: make(chan struct{}), stop: t.Context()}
+	p := &phones{
+		t: t, conn: conn, of: of, released: make(chan struct{}), calls: map[string]*phoneCall{}, stop: t.Context(),
+	}
 	var reading sync.WaitGroup
 	reading.Go(p.read)
 	t.Cleanup(func() { _ = conn.Close(); reading.Wait() })
