@@ -26,18 +26,18 @@ import (
 )
 
 const (
-	// burstSize and sipBurstSize are the numbers of requests that are due at the time of the kill, over
-	// the simulated carrier and over SIP.
+	// burstSize and sipBurstSize are the numbers of requests that are due at the time of the kill,
+	// over the simulated carrier and over SIP.
 	burstSize, sipBurstSize = 300, 60
-	// dialedBeforeStall and sipDialedBeforeStall are the numbers of dials after which Kafka receives no
-	// more records. The standby receives no WAL of these dials, so it lacks their fences (the rows that
-	// permit one dial).
+	// dialedBeforeStall and sipDialedBeforeStall are the numbers of dials after which Kafka receives
+	// no more records. The standby receives no WAL of these dials, so it lacks their fences (the rows
+	// that permit one dial).
 	dialedBeforeStall, sipDialedBeforeStall = 60, 20
 	// talkingAtKill is the number of simulated conversations that must be in progress before the kill,
 	// so that the remaining dialer has some of them.
 	talkingAtKill = 20
-	// sipTalking is the number of calls over SIP that are ordered before the burst, so that people talk
-	// with both dialers when the standby receives its last WAL.
+	// sipTalking is the number of calls over SIP that are ordered before the burst, so that people
+	// talk with both dialers when the standby receives its last WAL.
 	sipTalking = 20
 	// stallTime is the time before the kill in which no record reaches Kafka. A dialer must not
 	// dial before Kafka has acknowledged its intent. Without the stall, the test could not detect a
@@ -142,8 +142,8 @@ type trial struct {
 	// owners maps the call of each fence on the killed primary to the dialer instance that
 	// committed the fence.
 	owners map[string]string
-	// killedSIP is the SIP address of the killed dialer. standbyLegs contains the answered SIP legs that
-	// the standby had received.
+	// killedSIP is the SIP address of the killed dialer. standbyLegs contains the answered SIP legs
+	// that the standby had received.
 	killedSIP   string
 	standbyLegs map[string]bool
 }
@@ -559,8 +559,8 @@ func (x *trial) talking(at time.Time) map[string]bool {
 	return talking
 }
 
-// countConversations counts the simulated calls that were answered before the kill and had not ended
-// then.
+// countConversations counts the simulated calls that were answered before the kill and had not
+// ended then.
 // Calls of the killed dialer are ignored. A call that is missing in the new database is broken.
 func (x *trial) countConversations(db *server, killed time.Time) (continued, broken int) {
 	living, status := map[string]bool{}, pairs(db, `SELECT call_id::text, status FROM dialer.calls`)
