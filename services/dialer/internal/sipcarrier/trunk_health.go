@@ -50,8 +50,8 @@ type trunkHealth struct {
 	opened    int
 }
 
-// isOperatorFault reports whether the trunk refused a call because of a fault that the operator must
-// correct: a 401, a 407, or a 403 that the operator's account can have caused. It counts each 403.
+// isOperatorFault reports whether a refusal is a fault that the operator must correct: a 401, a
+// 407, or a 403 that the operator's account can have caused. It counts each 403.
 func (o *trunkHealth) isOperatorFault(end sip.End, order carrier.Originate) bool {
 	if !end.OtherTrunkAllowed {
 		return false
