@@ -16,7 +16,7 @@ import (
 
 // undescribedCodes are error codes of routes that are not in the API description.
 var undescribedCodes = []string{
-	"number_exists", "trunk_exists", "trunk_disabled", "trace_off", "no_sip", // codes of the operator API
+	"number_exists", "trunk_exists", "trunk_disabled", "trace_off", "no_sip", "replay_runs", // codes of the operator API
 	// codes of the console API
 	"already_member", "forbidden", "invalid_code", "invalid_session", "last_owner", "last_passkey", "no_access",
 	"recent_sign_in_required", "sign_in_expired", "sign_in_refused",

@@ -64,7 +64,7 @@ func TestPublic_StrictRequestIsCheckedBeforeItIsForwarded(t *testing.T) {
 	}
 }
 
-// For example, the dialer would ignore the misspelled field `untill` of a pause, and the pause
+// For example, the dialer would ignore the unknown field `ends` of a pause, and the pause
 // would never end.
 func TestAdmin_StrictRequestIsCheckedBeforeItIsForwarded(t *testing.T) {
 	t.Parallel()
@@ -87,15 +87,15 @@ func TestAdmin_StrictRequestIsCheckedBeforeItIsForwarded(t *testing.T) {
 	}{
 		{name: "operator, known", method: "PUT", path: "/admin/v1/dialing", body: pause, request: admin},
 		{
-			name: "operator, field", method: "PUT", path: "/admin/v1/dialing", body: `{"state":"paused","untill":"x"}`,
-			request: admin, unknown: "untill",
+			name: "operator, field", method: "PUT", path: "/admin/v1/dialing", body: `{"state":"paused","ends":"x"}`,
+			request: admin, unknown: "ends",
 		},
 		{name: "operator, parameter", method: "GET", path: "/admin/v1/audit?actor=1", request: admin, unknown: "actor"},
 		{name: "operator, parameters", method: "GET", path: "/admin/v1/audit?limit=1", request: admin},
 		{name: "person, known", method: "PUT", path: "/admin/v1/dialing", body: pause, request: console},
 		{
 			name: "person, field of the operator API", method: "PUT", path: "/admin/v1/dialing",
-			body: `{"state":"paused","untill":"x"}`, request: console, unknown: "untill",
+			body: `{"state":"paused","ends":"x"}`, request: console, unknown: "ends",
 		},
 		{
 			name: "person, field of the console API", method: "POST", path: "/console/v1/operator-invitations",
