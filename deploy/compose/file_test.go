@@ -165,7 +165,7 @@ func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 }
 
 // Each path must be on a mount of this repository or known to be in the image.
-func TestComposeFile_PathsAreInAMountOrTheImage(t *testing.T) {
+func TestComposeFile_PathsExist(t *testing.T) {
 	t.Parallel()
 	c, path := composed(t), regexp.MustCompile(`(?:^|[ =])(/[a-z][A-Za-z0-9._/-]*)`)
 	inImage := map[string][]string{
@@ -290,7 +290,7 @@ func fileOf(t *testing.T, path string) map[string]string {
 
 // Each address must belong to a service of the file. Each trusted public key must match the seed of
 // the service that signs. A script of the repository must create each role.
-func TestComposeFile_AddressesAndKeysAndRolesAreConsistent(t *testing.T) {
+func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 	t.Parallel()
 	c, roles := composed(t), strings.Join(lines(t, "deploy/compose/postgres.sql"), "\n")
 	public := map[string]string{}

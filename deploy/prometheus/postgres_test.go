@@ -95,8 +95,10 @@ func TestRunbooks_ConnectionNumbersMatchTheCode(t *testing.T) {
 		fmt.Sprintf("Each replica can hold %d connections.", pool+1),
 		fmt.Sprintf("can together hold **%d**.", one),
 		fmt.Sprintf("With two replicas each, they can hold %d.", 2*one),
-		fmt.Sprintf("| %d + 12 for six migrations = %d | %d |", one, one+12, of("docker-compose.yml", `max_connections=(\d+)`)),
-		fmt.Sprintf("| %d + 4 × %d during an update + 12 for six migrations = %d | %d |", 2*one, pool+1, charts, of("helm/ringfence/values.yaml", `maxConnections: (\d+)`)),
+		fmt.Sprintf("| %d + 12 for six migrations = %d | %d |", one, one+12,
+			of("docker-compose.yml", `max_connections=(\d+)`)),
+		fmt.Sprintf("| %d + 4 × %d during an update + 12 for six migrations = %d | %d |", 2*one, pool+1, charts,
+			of("helm/ringfence/values.yaml", `maxConnections: (\d+)`)),
 		"add 3 for `superuser_reserved_connections` and 10 for people",
 	} {
 		if !strings.Contains(page, words) {

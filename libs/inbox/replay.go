@@ -275,7 +275,8 @@ func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 		if letter.Key != "" {
 			r.blockedKeys[letter.Key] = true
 		}
-		slog.Warn("record is still parked after the replay", "consumer", c.name, "topic", r.scope.topic, "event_id", letter.EventID,
+		slog.Warn("record is still parked after the replay", "consumer", c.name, "topic", r.scope.topic,
+			"event_id", letter.EventID,
 			"error", park.reason)
 	default:
 		return fmt.Errorf("replay event %s of %s: %w", letter.EventID, r.scope.topic, err)

@@ -199,7 +199,10 @@ func TestReplayRecord_ReadsOnlyTheDeadLettersThatItNeeds(t *testing.T) {
 	}{
 		{name: "parked after all dead letters", parkedAt: "now() + interval '1 hour'", accepts: true},
 		{name: "the first is refused", parkedAt: "now()", next: []int64{1}},
-		{name: "a clock that differs by minutes", parkedAt: "now() + interval '8 minutes'", accepts: true, applied: 2, next: []int64{2}},
+		{
+			name: "a clock that differs by minutes", parkedAt: "now() + interval '8 minutes'", accepts: true, applied: 2,
+			next: []int64{2},
+		},
 	} {
 		if _, err := b.pool.Exec(t.Context(), "UPDATE dead_letters SET parked_at = "+row.parkedAt); err != nil {
 			t.Fatal(err)

@@ -57,7 +57,7 @@ func (s *Server) Storage() recordingstore.Storage {
 	return recordingstore.Storage{URL: s.URL, Region: Region, Bucket: Bucket, AccessKey: AccessKey, SecretKey: SecretKey}
 }
 
-// Away(true) makes every request fail. After Away(false) the server handles requests again.
+// Away makes every request fail if away is true. Otherwise the server handles requests again.
 func (s *Server) Away(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,8 @@ func withCallStack(measure func(context.Context, *CallStack) error) func(context
 	return func(ctx context.Context, b *bench) (err error) {
 		if b.callStack == nil {
 			setup := CallSetup{
-				Stack: b.stack, Bin: b.bin, Home: b.home, DB: b.db, Hooks: b.hooks, Landing: b.landing, Meter: b.meter, Each: b.each, Held: b.held,
+				Stack: b.stack, Bin: b.bin, Home: b.home, DB: b.db, Hooks: b.hooks, Landing: b.landing, Meter: b.meter,
+				Each: b.each, Held: b.held,
 				TurnCPU: b.turnCPU,
 			}
 			if b.callStack, err = OpenCalls(ctx, setup); err != nil {

@@ -165,7 +165,8 @@ func main() {
 	flag.IntVar(&set.held, "held", 10_000, "calls that held holds at once")
 	flag.IntVar(&set.contacts, "contacts", 5_000_000, "contacts that judging judges beside; a fifth as many are imported")
 	flag.StringVar(&set.broker, "broker", "both", "embedded, apache, or both: what Kafka matters to is measured on Apache Kafka as well (after make kafka-fetch)")
-	flag.StringVar(&set.profiles, "profile", "", "folder for CPU profiles of every service during each measurement; empty: none")
+	flag.StringVar(&set.profiles, "profile", "",
+		"folder for CPU profiles of every service during each measurement; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -128,7 +128,7 @@ func TestPlan_SameSeedGivesSamePlan(t *testing.T) {
 	}
 }
 
-func TestPlan_FaultsAffectEveryTargetAndDoNotOverlap(t *testing.T) {
+func TestPlan_CoversEveryTargetWithoutOverlap(t *testing.T) {
 	t.Parallel()
 	const length = 5 * time.Minute
 	for seed := range uint64(50) {

@@ -17,7 +17,8 @@ const (
 	trunkAPIPath = "/admin/v1/trunks/" + agentID
 )
 
-var savedTrunk = tagged{etag: `"7"`, body: map[string]any{"id": agentID, "name": "Carrier", "host": "sip.example.com", "port": 5061,
+var savedTrunk = tagged{etag: `"7"`, body: map[string]any{"id": agentID, "name": "Carrier",
+	"host": "sip.example.com", "port": 5061,
 	"transport": "tls", "status": "active", "username": "ringfence", "has_password": true, "register": true,
 	"caller_ids": []string{"+14155550101", "+14155550102"}, "codecs": []string{"opus"}, "channels": 30,
 	"ca_certificates": "line 1\nline 2\n", "outbound_proxy": nil}}
@@ -31,7 +32,8 @@ func trunkForm(t *testing.T, s site) url.Values {
 	if !found || !closed || version == "" {
 		t.Fatalf("the form has no version:\n%s", body)
 	}
-	return url.Values{"version": {html.UnescapeString(version)}, "name": {"Carrier"}, "host": {"sip.example.com"}, "port": {"5061"},
+	return url.Values{"version": {html.UnescapeString(version)}, "name": {"Carrier"},
+		"host": {"sip.example.com"}, "port": {"5061"},
 		"transport": {"tls"}, "status": {"active"}, "username": {"ringfence"}, "register": {"true"},
 		"caller_ids": {"+14155550101\r\n+14155550102"}, "codecs": {"opus"}, "channels": {"30"},
 		"ca_certificates": {"line 1\r\nline 2\r\n"}, "password": {""}}

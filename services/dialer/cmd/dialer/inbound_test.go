@@ -353,7 +353,8 @@ func TestInbound_FreeCallIsAnsweredWhileTheWalletHangs(t *testing.T) {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("away"))
 	}
 	const insert = `
-INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
+INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at,
+	max_call_seconds,
 	end_by, deadline_at, answer_at, priced)
 SELECT gen_random_uuid(), $1, 'inbound', '+14155557001', $2, $3, 'ringing', now(), 600, now() + interval '10 minutes',
 	now() + interval '10 minutes', now(), true FROM generate_series(1, $4::integer)`

@@ -294,7 +294,8 @@ func (r *Reconciler) reconcileServer(ctx context.Context, state store.ServerStat
 	if err := r.store.SetReconciled(ctx, state.Server, bounds.ID, bounds.End); err != nil {
 		return err
 	}
-	slog.InfoContext(ctx, "database reconciled with dial intents", "server", state.Server, "intents_without_fence", len(open))
+	slog.InfoContext(ctx, "database reconciled with dial intents", "server", state.Server,
+		"intents_without_fence", len(open))
 	return nil
 }
 

@@ -308,7 +308,8 @@ func (s *Store) intentArgs(i Intent) pg.Args {
 	return pg.Args{
 		"call_request_id": i.CallRequestID, "workspace_id": i.WorkspaceID, "call_id": i.CallID, "to": i.To, "from": i.From,
 		"agent_id": i.AgentID, "contact_id": i.ContactID, "max_call_seconds": i.MaxCallSeconds, "queued_at": i.QueuedAt,
-		"trunk": i.Trunk, "instance_id": i.InstanceID, "time_zone": i.TimeZone, "by_person": i.ByPerson, "at": i.At, "lease": s.timing.InstanceLease,
+		"trunk": i.Trunk, "instance_id": i.InstanceID, "time_zone": i.TimeZone, "by_person": i.ByPerson,
+		"at": i.At, "lease": s.timing.InstanceLease,
 		"claim_lease": s.timing.ClaimLease, "version": restoredVersion,
 		"grace": s.timing.RingLimit + s.timing.WatchdogGrace,
 	}

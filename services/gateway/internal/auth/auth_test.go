@@ -28,7 +28,10 @@ var errDatabase = errors.New("database unavailable")
 func TestKeyIDs_UnknownKeyIsCached(t *testing.T) {
 	t.Parallel()
 	lookups := 0
-	keys := newKeyIDs(func(context.Context, secrets.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, pg.ErrNotFound })
+	keys := newKeyIDs(func(context.Context, secrets.Hash) (uuid.UUID, error) {
+		lookups++
+		return uuid.Nil, pg.ErrNotFound
+	})
 	for range 3 {
 		if _, err := keys.findID(t.Context(), keyHash(1)); !errors.Is(err, pg.ErrNotFound) {
 			t.Errorf("get = %v, want ErrMissing", err)

@@ -106,7 +106,9 @@ func (d *Authenticator) Holder(ctx context.Context, r *http.Request) (store.Prin
 // allowKey counts a request of an API key and returns the current holder of the key from the
 // database, so a change or revocation applies to the next request on every replica. It returns
 // pg.ErrNotFound if the key is revoked, and 429 above the limit.
-func (d *Authenticator) allowKey(ctx context.Context, hash secrets.Hash, keyID uuid.UUID) (store.Principal, ratelimit.Status, error) {
+func (d *Authenticator) allowKey(
+	ctx context.Context, hash secrets.Hash, keyID uuid.UUID,
+) (store.Principal, ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	counter := "key " + keyID.String()

@@ -111,7 +111,9 @@ func (a *Admin) listKeys(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *Admin) readKey(w http.ResponseWriter, r *http.Request) error {
-	return a.withKey(w, r, func(owner, id uuid.UUID) (secrets.APIKey, error) { return a.store.Key(r.Context(), owner, id) })
+	return a.withKey(w, r, func(owner, id uuid.UUID) (secrets.APIKey, error) {
+		return a.store.Key(r.Context(), owner, id)
+	})
 }
 
 // revokeKey handles DELETE of an API key. After the response, every replica refuses requests with

@@ -90,7 +90,9 @@ VALUES (@id, @workspace, @name, @access, @prefix, @hash)
 RETURNING ` + keyColumns
 
 // AddKey stores the hash of a key and its audit entry.
-func (s *Store) AddKey(ctx context.Context, key secrets.APIKey, hash secrets.Hash, entry audit.Entry, state func(secrets.APIKey) []byte) (saved secrets.APIKey, err error) {
+func (s *Store) AddKey(
+	ctx context.Context, key secrets.APIKey, hash secrets.Hash, entry audit.Entry, state func(secrets.APIKey) []byte,
+) (saved secrets.APIKey, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		saved, err = pg.One[secrets.APIKey](ctx, tx, insertKey, pgx.NamedArgs{"id": key.ID, "workspace": key.WorkspaceID,
 			"name": key.Name, "access": key.Access, "prefix": key.Prefix, "hash": hash[:]})
@@ -112,7 +114,9 @@ RETURNING ` + keyColumns
 
 // RevokeKey revokes a key and writes the audit entry. If the key is already revoked, nothing is
 // changed or written.
-func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry audit.Entry, state func(secrets.APIKey) []byte) (saved secrets.APIKey, err error) {
+func (s *Store) RevokeKey(
+	ctx context.Context, workspaceID, id uuid.UUID, entry audit.Entry, state func(secrets.APIKey) []byte,
+) (saved secrets.APIKey, err error) {
 	args := pgx.NamedArgs{"workspace": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		saved, err = pg.One[secrets.APIKey](ctx, tx, revokeKey, args)
