@@ -178,6 +178,7 @@ func TestFault_CallWithoutProgressLastsUntilHangup(t *testing.T) {
 		n, _ := start(t, t.TempDir(), 0)
 		n.order(`{"fault":"` + fault + `","to":"+1415555"}`)
 		id := n.originate("+14155550101")
+		n.awaitState(id, state)
 		n.ended(n.originate("+14155660101"))
 		var previous struct{ Was string }
 		if n.do("POST", "/hangup", map[string]string{"call_id": id}, &previous); previous.Was != state {

@@ -89,10 +89,15 @@ func (n network) kinds(id string) string {
 
 func (n network) ended(id string) main.Call {
 	n.t.Helper()
+	return n.awaitState(id, "ended")
+}
+
+func (n network) awaitState(id, state string) main.Call {
+	n.t.Helper()
 	var call main.Call
-	err := kit.Until(n.t.Context(), kit.HangTimeout, "call "+id+" has ended", func() (bool, error) {
+	err := kit.Until(n.t.Context(), kit.HangTimeout, "call "+id+" is "+state, func() (bool, error) {
 		n.do("GET", "/calls/"+id, nil, &call)
-		return call.State == "ended", nil
+		return call.State == state, nil
 	})
 	if err != nil {
 		n.t.Fatal(err)
