@@ -81,7 +81,7 @@ func (t *templates) execute(w io.Writer, v *visit, result view) error {
 func functions(language string, words catalogue, icons map[string]string, a *assets) template.FuncMap {
 	return template.FuncMap{
 		"t":      words.text,
-		"n":      words.count,
+		"n":      words.countAny,
 		"word":   words.textOr,
 		"asset":  a.url,
 		"number": func(n any) string { return formatNumber(language, n) },

@@ -80,6 +80,15 @@ func (c catalogue) count(key string, n int, args ...any) string {
 	return c.text(key+form, append([]any{n}, args...)...)
 }
 
+// countAny is count for templates: the fields of the API have several integer types.
+func (c catalogue) countAny(key string, number any, args ...any) (string, error) {
+	n, ok := floatOf(number)
+	if !ok {
+		return "", fmt.Errorf("text %s: %v is not a number", key, number)
+	}
+	return c.count(key, int(n), args...), nil
+}
+
 // textOr returns the text of prefix+value. If the catalogue has none, it returns the value itself,
 // because the API can get new values.
 func (c catalogue) textOr(prefix string, value any) string {
