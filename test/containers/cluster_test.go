@@ -29,6 +29,11 @@ const (
 	// request, so that they reach every replica.
 	loadClients  = 6
 	loadInterval = 400 * time.Millisecond
+	// readyTimeout limits the wait for a release that works.
+	readyTimeout = 4 * time.Minute
+	// failureTimeout limits the wait for a release with a defect. A defect does not heal, so the wait
+	// is short. Then the test waits longer for the reason.
+	failureTimeout = time.Minute
 )
 
 // replicated are the services of both charts, ringfence and console.
@@ -63,7 +68,7 @@ func TestCluster_NoRequestFailsDuringAPodReplacement(t *testing.T) {
 	buildImages(t)
 	c := startCluster(t)
 	c.install()
-	if out, err := c.firstCall(); err != nil {
+	if out, err := c.firstCall(readyTimeout); err != nil {
 		t.Errorf("helm test: %v", err)
 	} else if !strings.Contains(out, "is completed") {
 		t.Errorf("helm test: %s, want a completed call", out)
@@ -104,7 +109,7 @@ func TestCluster_NoRequestFailsDuringAPodReplacement(t *testing.T) {
 			began := time.Now()
 			load := c.startLoad(t, w, &numbers)
 			step.do()
-			if err := c.ready(4 * time.Minute); err != nil {
+			if err := c.ready(readyTimeout); err != nil {
 				t.Error(err)
 			}
 			load.stop()
@@ -142,37 +147,91 @@ func TestCluster_NoRequestFailsDuringAPodReplacement(t *testing.T) {
 	t.Run("broken charts are found", c.checkBrokenCharts)
 }
 
-// checkBrokenCharts upgrades to charts that have one defect each. Every upgrade must fail, which
-// shows that the check of a release works.
+// checkBrokenCharts upgrades to charts that have one defect each. Every upgrade must fail with the
+// reason of its defect, which shows that the check of a release works. The last row is the control:
+// its change is harmless and replaces every pod, and the same upgrade must succeed.
 func (c *cluster) checkBrokenCharts(t *testing.T) {
-	for _, row := range []struct{ name, file, from, to string }{
-		{name: "wrong port", file: "_service.tpl", from: "port: 8080, targetPort: http", to: "port: 8080, targetPort: 8099"},
-		{name: "bad probe", file: "_workload.tpl", from: "path: /readyz", to: "path: /nothing"},
-		// Without the group, the services cannot read the certificates of Postgres.
-		{name: "missing permission", file: "_workload.tpl", from: "  fsGroup: 65532\n", to: ""},
+	for _, row := range []struct {
+		name, file, from, to string
+		// want is a text of the reason. Without a text, the upgrade must succeed.
+		want string
+		// upgrade and ready limit the parts of the check.
+		upgrade, ready time.Duration
+	}{
 		{
-			name: "closed network policy", file: "_network.tpl",
+			name: "wrong port", upgrade: readyTimeout, ready: failureTimeout,
+			want: "no connection to http://gateway:8080 within",
+			file: "_service.tpl", from: "port: 8080, targetPort: http", to: "port: 8080, targetPort: 8099",
+		},
+		{
+			name: "bad probe", upgrade: readyTimeout, ready: failureTimeout,
+			want: "Readiness probe failed: HTTP probe failed with statuscode: 404",
+			file: "_workload.tpl", from: "path: /readyz", to: "path: /nothing",
+		},
+		{
+			// Without the group, the migrations cannot read the certificate authority of Postgres.
+			name: "missing permission", upgrade: failureTimeout, ready: failureTimeout,
+			want: "/etc/ringfence/postgres-ca.pem: permission denied",
+			file: "_workload.tpl", from: "  fsGroup: 65532\n", to: "",
+		},
+		{
+			name: "closed network policy", upgrade: readyTimeout, ready: failureTimeout,
+			want: "Not ready yet: ", // the gateway names the services that it cannot reach
+			file: "_network.tpl",
 			from: "app.kubernetes.io/name: {{ . }}, app", to: "app.kubernetes.io/name: {{ . }}-other, app",
+		},
+		{
+			name: "control", upgrade: readyTimeout, ready: readyTimeout,
+			file: "_workload.tpl", from: "port: private}, periodSeconds: 5", to: "port: private}, periodSeconds: 4",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			err := c.upgradeTo(t, c.brokenChart(t, row.file, row.from, row.to))
-			if err == nil {
-				t.Error("the release is ready and places a call, want a failure")
+			if row.want != "" {
+				await(t, row.want+" is not reported before the upgrade", func() (bool, error) {
+					return !strings.Contains(c.reasons(t, row.want), row.want), nil
+				})
 			}
-			t.Logf("found by: %v", err)
+			err := c.upgradeTo(t, c.brokenChart(t, row.file, row.from, row.to), row.upgrade, row.ready)
+			if row.want == "" {
+				if err != nil {
+					t.Errorf("without a defect: %v", err)
+				}
+				return // the upgrade is the last one
+			}
+			if err == nil {
+				t.Fatal("the release is ready and places a call, want a failure")
+			}
+			reasons := ""
+			_ = kit.Until(t.Context(), kit.HangTimeout, "the reason is reported", func() (bool, error) {
+				reasons = err.Error() + "\n" + c.reasons(t, row.want)
+				return strings.Contains(reasons, row.want), nil
+			})
+			if !strings.Contains(reasons, row.want) {
+				t.Errorf("reasons = %s\nwant %q", reasons, row.want)
+			}
 			mustRun(t, "helm", "rollback", "ringfence", "-n", namespace)
 			// A StatefulSet does not replace a pod that was never ready.
 			mustRun(t, "kubectl", "-n", namespace, "delete", "pods", "--wait=false",
 				"contacts-compliance-0", "contacts-compliance-1", "dialer-0", "dialer-1")
-			if err := c.ready(4 * time.Minute); err != nil {
+			if err := c.ready(readyTimeout); err != nil {
 				t.Fatalf("after the rollback: %v", err)
 			}
 		})
 	}
-	if _, err := c.firstCall(); err != nil {
-		t.Errorf("helm test after the rollbacks: %v", err)
+}
+
+// reasons returns what the cluster reports about its state: the events of pods, the response of the
+// gateway's /readyz, and lines with the text in the logs of present and deleted pods.
+func (c *cluster) reasons(t *testing.T, text string) string {
+	t.Helper()
+	events := mustRun(t, "kubectl", "-n", namespace, "get", "events", "-o",
+		`jsonpath={range .items[*]}{.involvedObject.name}: {.message}{"\n"}{end}`)
+	_, readiness, err := kit.NewClient(c.base, "").Do(t.Context(), http.MethodGet, "/readyz", nil)
+	if err != nil {
+		readiness = []byte(err.Error())
 	}
+	logs := mustRun(t, "sh", "-c", `grep -rhFs "$0" /var/log/kept || :`, text)
+	return events + string(readiness) + "\n" + logs
 }
 
 // brokenChart copies the charts, replaces a text in the library chart, and returns the folder of
@@ -201,22 +260,20 @@ func (c *cluster) brokenChart(t *testing.T, name, from, to string) (folder strin
 
 // upgradeTo upgrades the release to a chart. It returns an error unless the release becomes ready
 // and places a call.
-func (c *cluster) upgradeTo(t *testing.T, chart string) error {
+func (c *cluster) upgradeTo(t *testing.T, chart string, upgrade, ready time.Duration) error {
 	t.Helper()
 	if _, err := run(t.Context(), "helm", "upgrade", "ringfence", chart, "-n", namespace, "--reuse-values",
-		"--timeout", "1m"); err != nil {
+		"--timeout", upgrade.String()); err != nil {
 		return err
 	}
-	if err := c.ready(time.Minute); err != nil {
-		return err
-	}
-	_, err := c.firstCall()
-	return err
+	err := c.ready(ready)
+	_, callErr := c.firstCall(ready)
+	return errors.Join(err, callErr)
 }
 
 // firstCall runs `helm test`, which places a call.
-func (c *cluster) firstCall() (output string, err error) {
-	return run(c.t.Context(), "helm", "-n", namespace, "test", "ringfence", "--logs")
+func (c *cluster) firstCall(timeout time.Duration) (output string, err error) {
+	return run(c.t.Context(), "helm", "-n", namespace, "test", "ringfence", "--logs", "--timeout", timeout.String())
 }
 
 // checkConsole opens the link of an invitation. The console reads the invitation from the gateway.
@@ -361,7 +418,7 @@ func (c *cluster) install() {
 	c.console = service("console") + ":8080"
 	tokens := c.get("secret", "gateway", "go-template={{.data.OPERATOR_TOKENS | base64decode}}")
 	_, c.token, _ = strings.Cut(tokens, "=")
-	if err := c.ready(4 * time.Minute); err != nil {
+	if err := c.ready(readyTimeout); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -434,7 +491,7 @@ func (c *cluster) eachPod(replace func(pod string)) {
 	for _, service := range replicated {
 		replace(mustRun(c.t, "kubectl", "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name="+service,
 			"-o", "jsonpath={.items[0].metadata.name}"))
-		if err := c.ready(4 * time.Minute); err != nil {
+		if err := c.ready(readyTimeout); err != nil {
 			c.t.Fatal(err)
 		}
 	}

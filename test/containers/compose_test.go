@@ -91,27 +91,60 @@ func TestCompose_CommandsOfThePageWork(t *testing.T) {
 	}
 }
 
-// Each row sets one variable to a wrong value. The service must then fail to start.
+// Each row sets one variable to a wrong value. The service must then fail to start, and its log must
+// contain the reason. The first row is the control: its value is valid, so the gateway and all
+// services that it needs must start.
 func TestCompose_WrongVariablesPreventTheStart(t *testing.T) {
 	needSandbox(t)
 	receiver := startReceiver(t)
 	override := composeOverride(t, receiver.CAFile)
 	const wrongPassword = "postgres://billing_wallet_app:wrong@postgres:5432/ringfence?sslmode=disable"
-	for _, row := range []struct{ name, service, variable, value string }{
-		{name: "wrong broker", service: "calls", variable: "KAFKA_BROKERS", value: "kafka:9093"},
-		{name: "wrong password", service: "billing-wallet", variable: "POSTGRES_URL", value: wrongPassword},
-		{name: "misspelt key", service: "dialer", variable: "SEALING_KEYS", value: "example=wrong"},
+	for _, row := range []struct {
+		name, service, variable, value string
+		// want is a text in the log. Without a text, the service must start.
+		want string
+		// seconds limits the wait. A container is unhealthy after 75 s.
+		seconds string
+	}{
+		{name: "control", service: "gateway", variable: "LOG_LEVEL", value: "debug", seconds: "240"},
+		{
+			name: "wrong broker", service: "calls", variable: "KAFKA_BROKERS", value: "kafka:9093",
+			want: `"addr":"kafka:9093"`, seconds: "90",
+		},
+		{
+			name: "wrong password", service: "billing-wallet", variable: "POSTGRES_URL", value: wrongPassword,
+			want: "password authentication failed", seconds: "90",
+		},
+		{
+			name: "misspelt key", service: "dialer", variable: "SEALING_KEYS", value: "example=wrong",
+			want: "SEALING_KEYS: sealing key 1", seconds: "90",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			broken := composeFile(t, environment(row.service, map[string]string{row.variable: row.value}))
-			t.Setenv("COMPOSE_FILE", "docker-compose.yml:"+override+":"+broken)
+			changed := composeFile(t, environment(row.service, map[string]string{row.variable: row.value}))
+			t.Setenv("COMPOSE_FILE", "docker-compose.yml:"+override+":"+changed)
 			t.Cleanup(func() {
 				if _, err := run(context.Background(), "docker", "compose", "down", "--volumes", "--timeout", "1"); err != nil {
 					t.Error(err)
 				}
 			})
-			if _, err := run(t.Context(), "docker", "compose", "up", "--wait", "--wait-timeout", "90", row.service); err == nil {
+			_, err := run(t.Context(), "docker", "compose", "up", "--wait", "--wait-timeout", row.seconds, row.service)
+			if row.want == "" {
+				if err != nil {
+					t.Errorf("%s=%s: %v", row.variable, row.value, err)
+				}
+				return
+			}
+			if err == nil {
 				t.Errorf("%s starts with %s=%s, want a failure", row.service, row.variable, row.value)
+			}
+			logs := ""
+			_ = kit.Until(t.Context(), kit.HangTimeout, "the reason is in the log", func() (bool, error) {
+				logs = mustRun(t, "docker", "compose", "logs", "--no-log-prefix", row.service)
+				return strings.Contains(logs, row.want), nil
+			})
+			if !strings.Contains(logs, row.want) {
+				t.Errorf("log of %s = %s\nwant %q", row.service, logs, row.want)
 			}
 		})
 	}
