@@ -156,6 +156,7 @@ test-containers: sandbox $(STANDINS) ## build the images and run docker-compose.
 	@$(SANDBOX) -test.v -test.timeout 60m -test.run '^Test(Images|Compose)_'
 
 test-cluster: sandbox $(CLUSTER) $(TOOLS)/helm ## install the charts in a Kubernetes cluster and upgrade them under load (as root on Debian)
+	@cd test/containers && RINGFENCE_BIN=$(BIN) $(BIN)/containers/test -test.v -test.run '^TestSandboxCluster_'
 	@$(SANDBOX) -test.v -test.timeout 60m -test.run '^TestCluster_'
 
 # Tests of stores, outbox, inbox and event streams through PgBouncer in transaction mode, with three server connections a test.
@@ -385,10 +386,12 @@ pgbouncer:
 peers:
 	@$(call installed,sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq openssl psql,sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl postgresql-client)
 
-# Docker Engine, of which the sandbox starts its own: RUNLEVEL=1 prevents that the package starts another one.
+# Docker Engine. The sandbox starts its own: policy-rc.d prevents that the package starts another one.
 engine:
 	@[ "$$(id -u)" = 0 ] || { echo "containers need root: run this target as root"; exit 1; }
-	@export RUNLEVEL=1 PATH="$$PATH:/usr/sbin:/sbin"; $(call installed,dockerd containerd /usr/lib/cni/bridge iptables ip conntrack ipset mmdebstrap jq curl psql openssl sipp,docker.io containernetworking-plugins iptables iproute2 conntrack ipset mmdebstrap jq curl postgresql-client openssl sip-tester)
+	@export PATH="$$PATH:/usr/sbin:/sbin"; policy=/usr/sbin/policy-rc.d; \
+	 command -v dockerd >/dev/null || [ -e $$policy ] || { trap "rm -f $$policy" EXIT; trap 'exit 130' INT TERM; printf '#!/bin/sh\nexit 101\n' > $$policy; chmod 755 $$policy; }; \
+	 $(call installed,dockerd containerd /usr/lib/cni/bridge iptables ip conntrack ipset mmdebstrap jq curl psql openssl sipp,docker.io containernetworking-plugins iptables iproute2 conntrack ipset mmdebstrap jq curl postgresql-client openssl sip-tester)
 
 asterisk:
 	@tools/asterisk/install.sh $(BIN)/asterisk

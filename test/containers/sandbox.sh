@@ -12,15 +12,19 @@ inside() { # the first process of the sandbox
   # Docker Engine, containerd, the kubelet and the network plugins write to these folders. Here they write to tmpfs.
   local dir
   mkdir /run/sandbox && mount --bind "$folder" /run/sandbox
-  for dir in /opt /root /usr/libexec /var; do
+  for dir in /etc /opt /root /usr/libexec /var; do
     mkdir -p "/run/overlay$dir/upper" "/run/overlay$dir/work"
+    # The file can be a mount, which the overlay would hide.
+    [ $dir != /etc ] || cp /etc/hosts /run/overlay/etc/upper/hosts
     mount -t overlay overlay -o "lowerdir=$dir,upperdir=/run/overlay$dir/upper,workdir=/run/overlay$dir/work" "$dir"
   done
   mount --bind /run/sandbox "$folder" # the folder of the images can be in one of them
+  # Temporary files contain keys and passwords. /tmp itself stays, because the repository can be in it.
+  mkdir -m 1777 /run/tmp && export TMPDIR=/run/tmp
   # Docker Engine and the kubelet change these settings of the whole machine. Here they change copies.
   local setting
   mkdir /run/settings
-  for setting in vm/overcommit_memory kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
+  for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
     cat "/proc/sys/$setting" > "/run/settings/${setting##*/}"
     mount --bind "/run/settings/${setting##*/}" "/proc/sys/$setting"
   done
@@ -48,6 +52,7 @@ remove() {
   # The end of the first process in the namespaces ends all others. unshare waits for it.
   [ -z "$sandbox" ] || kill -KILL "$(ps -o pid= --ppid "$sandbox" | tr -d ' ')" || kill -KILL "$sandbox" || :
   wait || :
+  rm -rf "$folder"/context.* # of images.sh
   # The logs of a cluster remain.
   [ ! -d "$folder/cluster" ] || find "$folder/cluster" -mindepth 1 -maxdepth 1 ! -name '*.log' -exec rm -rf {} +
   for group in /sys/fs/cgroup/*/"$SANDBOX" /sys/fs/cgroup/"$SANDBOX"; do

@@ -18,16 +18,32 @@ import (
 )
 
 // TestSandbox_InterruptLeavesNothingBehind interrupts the sandbox as Ctrl-C does, while Docker
-// Engine has its own network and the kernel settings are changed.
+// Engine has its own network, and kernel settings, files of the machine and temporary files are
+// changed.
 func TestSandbox_InterruptLeavesNothingBehind(t *testing.T) {
+	const change = "docker network create test; for file in /run/settings/*; do echo 1 > $file; done; " +
+		"touch /etc/sandbox-test /var/sandbox-test; mktemp -d -t sandbox-test-XXXXXX; mkdir context.test; "
+	interruptSandbox(t, "cd $FOLDER; "+change+"touch ready; sleep 600", "ready")
+}
+
+// TestSandboxCluster_InterruptLeavesNothingBehind interrupts the sandbox while a cluster starts. Its
+// API server and containerd run then, and it has its control groups and network interfaces.
+func TestSandboxCluster_InterruptLeavesNothingBehind(t *testing.T) {
+	const start = "cd ../..; test/containers/cluster.sh $FOLDER/cluster $RINGFENCE_BIN/tools/kubernetes || sleep 600"
+	interruptSandbox(t, start, "cluster/containerd.log")
+}
+
+// interruptSandbox runs a shell command in a sandbox with the folder $FOLDER. It interrupts the
+// sandbox when the file exists in this folder.
+func interruptSandbox(t *testing.T, command, file string) {
+	t.Helper()
 	if bin == "" || os.Getenv("SANDBOX") != "" {
-		t.Skip("`make test-containers` runs this outside of the sandbox")
+		t.Skip("`make test-containers` and `make test-cluster` run this outside of the sandbox")
 	}
-	before := machineState(t)
 	folder := t.TempDir()
-	ready := filepath.Join(folder, "ready")
-	const change = "docker network create test; for file in /run/settings/*; do echo 1 > $file; done; touch "
-	cmd := exec.CommandContext(t.Context(), "./sandbox.sh", folder, "sh", "-euc", change+ready+"; sleep 600")
+	before := machineState(t)
+	cmd := exec.CommandContext(t.Context(), "./sandbox.sh", folder, "sh", "-euc", command)
+	cmd.Env = append(os.Environ(), "FOLDER="+folder)
 	// Processes that remain would keep a pipe open, and the test would wait for them.
 	output, err := os.Create(filepath.Join(folder, "output"))
 	if err != nil {
@@ -49,7 +65,7 @@ func TestSandbox_InterruptLeavesNothingBehind(t *testing.T) {
 		case err := <-ended:
 			return false, fmt.Errorf("the sandbox ended: %w: %s", err, printed(output))
 		default:
-			_, err := os.Stat(ready)
+			_, err := os.Stat(filepath.Join(folder, file))
 			return err == nil, nil
 		}
 	})
@@ -73,6 +89,9 @@ func TestSandbox_InterruptLeavesNothingBehind(t *testing.T) {
 	if diff := cmp.Diff(before, machineState(t)); diff != "" {
 		t.Errorf("the machine after the sandbox (-before +after):\n%s", diff)
 	}
+	if contexts, err := filepath.Glob(filepath.Join(folder, "context.*")); err != nil || len(contexts) > 0 {
+		t.Errorf("contexts of builds = %q (%v), want none", contexts, err)
+	}
 }
 
 func printed(file *os.File) []byte {
@@ -89,10 +108,12 @@ func machineState(t *testing.T) map[string][]string {
 		"network namespaces": "ip netns list",
 		"packet filter":      "iptables-save | grep -v '^#'",
 		"mounts":             "cut -d ' ' -f 3- /proc/self/mountinfo",
-		"folders":            "ls -A /opt /root /usr/libexec /var/lib /var/log",
+		"folders":            "ls -A /opt /root /usr/libexec /var /var/lib /var/log",
+		"settings files":     "find /etc -maxdepth 2",
+		"temporary files":    "find \"${TMPDIR:-/tmp}\" -maxdepth 1 -name 'sandbox-test-*'",
 		"control groups":     "find /sys/fs/cgroup -type d -name 'ringfence-*'",
-		"settings": "grep -H . /proc/sys/vm/overcommit_memory /proc/sys/kernel/panic /proc/sys/kernel/panic_on_oops " +
-			"/proc/sys/kernel/keys/root_max*",
+		"settings": "grep -H . /proc/sys/vm/overcommit_memory /proc/sys/vm/panic_on_oom /proc/sys/kernel/panic " +
+			"/proc/sys/kernel/panic_on_oops /proc/sys/kernel/keys/root_max*",
 	} {
 		out := mustRun(t, "sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; set -e; "+command+" || [ $? = 1 ]")
 		out = regexp.MustCompile(`\[\d+:\d+\]`).ReplaceAllString(out, "") // counters of packets
