@@ -145,7 +145,7 @@ func TestComposeFile_MonitoringAddressesExist(t *testing.T) {
 			for _, target := range static.Targets {
 				host, _, _ := strings.Cut(target, ":")
 				scraped = append(scraped, host)
-				if slices.Contains(services, host) {
+				if slices.Contains(withConsole, host) {
 					leads("Prometheus", target, strings.TrimPrefix(env(t, host)["PRIVATE_ADDR"], ":"))
 				} else {
 					leads("Prometheus", target, "8888")
@@ -153,7 +153,7 @@ func TestComposeFile_MonitoringAddressesExist(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range services {
+	for _, name := range withConsole {
 		if !slices.Contains(scraped, name) {
 			t.Errorf("Prometheus does not scrape %s", name)
 		}

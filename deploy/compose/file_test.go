@@ -120,6 +120,8 @@ func TestComposeFile_ServicesArePinnedAndRestricted(t *testing.T) {
 		if ours {
 			wantEqual(t, name+": image", s.Image, "ringfence/"+name)
 			wantEqual(t, name+": build argument SERVICE", s.Build.Args["SERVICE"], name)
+			wantEqual(t, name+": build argument VERSION", s.Build.Args["VERSION"], "${VERSION:-devel}")
+			wantEqual(t, name+": build argument REVISION", s.Build.Args["REVISION"], "${REVISION:-}")
 			wantEqual(t, name+": env_file", s.EnvFile, "deploy/compose/"+name+".env")
 			wantEqual(t, name+": read_only", s.ReadOnly, true)
 			wantSlice(t, name+": cap_drop", s.CapDrop, []string{"ALL"})
