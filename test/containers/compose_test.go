@@ -7,6 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,9 +29,10 @@ const (
 	composeNet = "172.28.0.0/24"
 	dialerAddr = "172.28.0.100"
 
-	baseURL  = "http://localhost:18080"
-	adminURL = "http://localhost:18081"
-	token    = "example-operator-token"
+	baseURL    = "http://localhost:18080"
+	adminURL   = "http://localhost:18081"
+	consoleURL = "http://localhost:18082"
+	token      = "example-operator-token"
 	// answeringNumber is answered by the simulated carrier (docs/test-numbers.md).
 	answeringNumber = "+14155550101"
 )
@@ -66,6 +70,7 @@ func TestCompose_CommandsOfThePageWork(t *testing.T) {
 			return d.Type == "call.completed" && d.Signed
 		}), nil
 	})
+	checkConsole(t)
 	checkTelemetry(t)
 	t.Run("killed containers start again", func(t *testing.T) { checkKilledContainers(t, w) })
 	var recorded string
@@ -264,25 +269,78 @@ func placeCall(t *testing.T, w *kit.Workspace) (id string) {
 	return request.ID
 }
 
-// checkTelemetry waits for traces of all services in Jaeger, and for all targets of Prometheus.
+// checkConsole signs in to the console with the code that the command of the page prints.
+func checkConsole(t *testing.T) {
+	t.Helper()
+	match := regexp.MustCompile("`(docker compose exec [^`]*sign-in-code)`").
+		FindStringSubmatch(readFile(t, "docs/deploy/compose.md"))
+	if match == nil {
+		t.Fatal("docs/deploy/compose.md has no command for a sign-in code")
+	}
+	code := strings.TrimSpace(mustRun(t, "sh", "-euc", match[1]))
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar, Timeout: time.Minute}
+	signIn := func(code string) (path string, status int) {
+		response, err := browser.PostForm(consoleURL+"/sign-in/code", url.Values{"code": {code}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		return response.Request.URL.Path, response.StatusCode
+	}
+	if _, status := signIn("AAAA-AAAA-AAAA"); status != http.StatusUnauthorized {
+		t.Errorf("status with a wrong code = %d, want 401", status)
+	}
+	path, status := signIn(code)
+	if path != "/workspaces" {
+		t.Errorf("the code %q opens %s, want /workspaces", code, path)
+	}
+	if status != http.StatusOK {
+		t.Errorf("status after the sign-in = %d, want 200", status)
+	}
+}
+
+// checkTelemetry waits for a trace of all services in Jaeger, and for all targets and rules of
+// Prometheus.
 func checkTelemetry(t *testing.T) {
 	t.Helper()
-	read := func(url string, into any) error {
-		status, body, err := kit.NewClient(url, "").Do(t.Context(), http.MethodGet, "", nil)
-		if err == nil && status != http.StatusOK {
-			err = errors.New(url + ": status " + strconv.Itoa(status))
-		}
-		return errors.Join(err, json.Unmarshal(body, into))
-	}
 	own := services[:6]
-	await(t, "Jaeger has traces of every service", func() (bool, error) {
-		var found struct{ Data []string }
-		if err := read("http://localhost:16686/api/services", &found); err != nil {
-			return false, nil //nolint:nilerr // Jaeger may not be ready
+	// missing is shown when the wait fails.
+	missing := func(name string, wanted []string, found func() ([]string, error)) {
+		t.Helper()
+		var rest []string
+		err := kit.Until(t.Context(), kit.HangTimeout, name, func() (bool, error) {
+			have, err := found()
+			rest = slices.DeleteFunc(slices.Clone(wanted), func(one string) bool { return slices.Contains(have, one) })
+			return err == nil && len(rest) == 0, nil // the program may not be ready
+		})
+		if err != nil {
+			t.Errorf("%v: missing %v", err, rest)
 		}
-		return !slices.ContainsFunc(own, func(name string) bool { return !slices.Contains(found.Data, name) }), nil
+	}
+	missing("Jaeger has one trace of all services", own, func() (best []string, err error) {
+		var found struct {
+			Data []struct {
+				Processes map[string]struct{ ServiceName string }
+			}
+		}
+		err = readJSON(t, "http://localhost:16686/api/traces?service=gateway&limit=200", &found)
+		for _, trace := range found.Data {
+			var names []string
+			for _, process := range trace.Processes {
+				names = append(names, process.ServiceName)
+			}
+			if slices.Sort(names); len(slices.Compact(names)) > len(best) {
+				best = names
+			}
+		}
+		return best, err
 	})
-	await(t, "Prometheus reads the metrics of every service", func() (bool, error) {
+	jobs := append(slices.Clone(own), "console", "collector")
+	missing("Prometheus reads all targets", jobs, func() (up []string, err error) {
 		var targets struct {
 			Data struct {
 				Active []struct {
@@ -291,17 +349,50 @@ func checkTelemetry(t *testing.T) {
 				} `json:"activeTargets"`
 			}
 		}
-		if err := read("http://localhost:9090/api/v1/targets", &targets); err != nil {
-			return false, nil //nolint:nilerr // Prometheus may not be ready
-		}
-		up := 0
+		err = readJSON(t, "http://localhost:9090/api/v1/targets", &targets)
 		for _, target := range targets.Data.Active {
 			if target.Health == "up" {
-				up++
+				up = append(up, target.Labels.Job)
 			}
 		}
-		return up > len(own), nil // and the collector
+		return up, err
 	})
+	var unhealthy []string
+	err := kit.Until(t.Context(), kit.HangTimeout, "every rule of Prometheus is healthy", func() (bool, error) {
+		var rules struct {
+			Data struct {
+				Groups []struct {
+					Rules []struct{ Name, Health, LastError string }
+				}
+			}
+		}
+		err := readJSON(t, "http://localhost:9090/api/v1/rules", &rules)
+		count := 0
+		unhealthy = nil
+		for _, group := range rules.Data.Groups {
+			for _, rule := range group.Rules {
+				if count++; rule.Health != "ok" {
+					unhealthy = append(unhealthy, rule.Name+": "+rule.Health+" "+rule.LastError)
+				}
+			}
+		}
+		return err == nil && count > 0 && len(unhealthy) == 0, nil
+	})
+	if err != nil {
+		t.Errorf("%v: %v", err, unhealthy)
+	}
+}
+
+func readJSON(t *testing.T, address string, into any) error {
+	t.Helper()
+	status, body, err := kit.NewClient(address, "").Do(t.Context(), http.MethodGet, "", nil)
+	if err == nil && status != http.StatusOK {
+		err = errors.New(address + ": status " + strconv.Itoa(status))
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, into)
 }
 
 // checkRecording places a recorded call over a SIP trunk, because the simulated carrier has no
