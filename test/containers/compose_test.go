@@ -56,6 +56,7 @@ func TestCompose_CommandsOfThePageWork(t *testing.T) {
 	})
 	page := pageCommands(t)
 	mustRun(t, "sh", "-euc", page.start)
+	checkQuietStart(t)
 	if output, err := kit.FirstCall(t.Context(), root, baseURL, adminURL, token); err != nil {
 		t.Fatalf("first call: %v:\n%s", err, output)
 	}
@@ -267,6 +268,34 @@ func placeCall(t *testing.T, w *kit.Workspace) (id string) {
 		return true, nil
 	})
 	return request.ID
+}
+
+// startWarnings are parts of the warnings that a first start can log. The clients repeat these
+// requests.
+var startWarnings = []string{
+	// The dialer reads its topic before it has created the topic.
+	`dial-intents.v1: the brokers have no such topic`,
+	// A new broker has not chosen the coordinators of consumer groups.
+	"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
+}
+
+// checkQuietStart reads the logs of a first start. They must contain no warning or error except
+// startWarnings.
+func checkQuietStart(t *testing.T) {
+	t.Helper()
+	lines := 0
+	args := append([]string{"compose", "logs", "--no-log-prefix"}, services...)
+	for line := range strings.Lines(mustRun(t, "docker", args...)) {
+		lines++
+		serious := strings.Contains(line, `"level":"WARN"`) || strings.Contains(line, `"level":"ERROR"`)
+		known := slices.ContainsFunc(startWarnings, func(part string) bool { return strings.Contains(line, part) })
+		if serious && !known {
+			t.Errorf("the first start logs %s", line)
+		}
+	}
+	if lines < len(services) {
+		t.Errorf("lines in the logs = %d, want at least %d", lines, len(services))
+	}
 }
 
 // checkConsole signs in to the console with the code that the command of the page prints.
