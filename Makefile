@@ -81,7 +81,7 @@ openapi = mkdir -p $(1) && go run ./tools/reference openapi proto/openapi/openap
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
 .PHONY: help configuration alerts run test test-race test-e2e test-console test-nightly nightly-clients nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade clients observe pooler \
-  kafka-inbox kafka-speakers kafka-stacks test-containers test-cluster engine fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
+  kafka-inbox kafka-speakers kafka-stacks test-containers test-cluster sandbox engine fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer chromium peers asterisk java kafka kafka-fetch test-kafka
 
 # Lists the targets with a description.
