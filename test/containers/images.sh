@@ -29,9 +29,9 @@ trap 'rm -rf "$context"' EXIT
 # build IMAGE: builds the files of the context with the Dockerfile on standard input
 build() { DOCKER_BUILDKIT=0 docker build -q -t "$1" -f - "$context" > /dev/null; rm -rf "${context:?}"/*; }
 
-# Images of an earlier form of this script are built again.
-sum=$(sha256sum < "$0")
-[ "$(cat "$folder/images.sum" 2> /dev/null)" = "$sum" ] || docker image rm -f "$go" "$(tag postgres)" "$(tag apache/kafka)" "$(tag minio/minio)" \
+# Images of an earlier form of this script, of other packages or of other programs are built again.
+sum=$({ cat "$0" "$folder/packages"; stat -c '%n %s %Y' "$tools"/* "$kafka"/lib/* 2> /dev/null || :; } | sha256sum)
+[ "$(cat "$folder/images.sum" 2> /dev/null)" = "$sum" ] || docker image rm -f standin/debian "$go" "$(tag postgres)" "$(tag apache/kafka)" "$(tag minio/minio)" \
   "$(tag otel/opentelemetry-collector)" "$(tag jaegertracing/jaeger)" "$(tag prom/prometheus)" > /dev/null 2>&1 || :
 ! missing standin/debian || docker import "$folder/root.tar" standin/debian > /dev/null
 if missing "$go"; then
