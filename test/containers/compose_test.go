@@ -97,8 +97,8 @@ func TestCompose_CommandsOfThePageWork(t *testing.T) {
 	}
 }
 
-// Each row sets one variable to a wrong value. The service must then fail to start, and its log must
-// contain the reason. The first row is the control: its value is valid, so the gateway and all
+// Each row sets one variable to a wrong value. The service must then fail to start, and its log
+// must contain the reason. The first row is the control: its value is valid, so the gateway and all
 // services that it needs must start.
 func TestCompose_WrongVariablesPreventTheStart(t *testing.T) {
 	needSandbox(t)

@@ -26,8 +26,8 @@ func TestSandbox_InterruptLeavesNothingBehind(t *testing.T) {
 	interruptSandbox(t, "cd $FOLDER; "+change+"touch ready; sleep 600", "ready")
 }
 
-// TestSandboxCluster_InterruptLeavesNothingBehind interrupts the sandbox while a cluster starts. Its
-// API server and containerd run then, and it has its control groups and network interfaces.
+// TestSandboxCluster_InterruptLeavesNothingBehind interrupts the sandbox while a cluster starts.
+// Its API server and containerd run then, and it has its control groups and network interfaces.
 func TestSandboxCluster_InterruptLeavesNothingBehind(t *testing.T) {
 	const start = "cd ../..; test/containers/cluster.sh $FOLDER/cluster $RINGFENCE_BIN/tools/kubernetes || sleep 600"
 	interruptSandbox(t, start, "cluster/containerd.log")
