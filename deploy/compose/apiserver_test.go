@@ -190,21 +190,32 @@ func TestAPIServer_RefusesBrokenManifests(t *testing.T) {
 	if apiServer == nil {
 		t.Skip("RINGFENCE_KUBERNETES names no folder: `make charts` builds the programs and runs this")
 	}
-	rendered := string(manifests(t, "ringfence", environmentArgs(t, "production")...))
-	for _, row := range []struct{ name, from, to, want string }{
-		{name: "misspelt field", from: "readinessProbe:", to: "readynessProbe:", want: "unknown field"},
-		{name: "port out of range", from: "containerPort: 9090", to: "containerPort: 99090", want: "between 1 and 65535"},
-		{name: "policy with a wrong network", from: "cidr: 0.0.0.0/0", to: "cidr: 0.0.0.0/33", want: "must be a valid CIDR"},
-		{name: "field of another type", from: "maxUnavailable: 1\n  selector", to: "maxUnavailable: []\n  selector",
+	made := filepath.Join(t.TempDir(), "made")
+	if out, err := secretsScript(t, made, "PGSSLROOTCERT=system"); err != nil {
+		t.Fatalf("secrets.sh: %v: %s", err, out)
+	}
+	secrets, err := os.ReadFile(filepath.Join(made, "secrets.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	production := string(manifests(t, "ringfence", environmentArgs(t, "production")...))
+	console := string(manifests(t, "console", requiredArgs(t, "console")...))
+	for _, row := range []struct{ name, text, from, to, want string }{
+		{name: "misspelt field", text: production, from: "readinessProbe:", to: "readynessProbe:", want: "unknown field"},
+		{name: "port out of range", text: production, from: "containerPort: 9090", to: "containerPort: 99090", want: "between 1 and 65535"},
+		{name: "policy with a wrong network", text: production, from: "cidr: 0.0.0.0/0", to: "cidr: 0.0.0.0/33", want: "must be a valid CIDR"},
+		{name: "field of another type", text: production, from: "maxUnavailable: 1\n  selector", to: "maxUnavailable: []\n  selector",
 			want: "maxUnavailable"},
-		{name: "misspelt field of a ServiceMonitor", from: "jobLabel:", to: "jobLable:", want: "unknown field"},
+		{name: "misspelt field of a ServiceMonitor", text: production, from: "jobLabel:", to: "jobLable:", want: "unknown field"},
+		{name: "misspelt field of the console", text: console, from: "readinessProbe:", to: "readynessProbe:", want: "unknown field"},
+		{name: "misspelt field of a Secret", text: string(secrets), from: "stringData:", to: "stringDate:", want: "unknown field"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if !strings.Contains(rendered, row.from) {
-				t.Fatalf("the charts do not render %q", row.from)
+			if !strings.Contains(row.text, row.from) {
+				t.Fatalf("the manifests do not contain %q", row.from)
 			}
-			broken := strings.Replace(rendered, row.from, row.to, 1)
+			broken := strings.Replace(row.text, row.from, row.to, 1)
 			err := applyDry(t.Context(), []byte(broken))
 			if err == nil {
 				t.Fatal("the API server accepted the manifests, want a refusal")

@@ -117,19 +117,28 @@ func manifests(t *testing.T, chart string, args ...string) []byte {
 	return out
 }
 
-const registry = "registry.example.net"
+const (
+	registry   = "registry.example.net"
+	consoleURL = "https://console.example.net"
+)
 
 const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
-// requiredArgs returns the arguments without which a chart does not render: the public keys and the
-// registry. The chart of all six services also requires the networks of the dialer's nodes.
+// requiredArgs returns the arguments without which a chart does not render: the registry, the public
+// keys of a service, the networks of the dialer's nodes, and the console's address.
 func requiredArgs(t *testing.T, chart string) (args []string) {
 	t.Helper()
-	args = append(keysOf(t, chart), "--set", "global.registry="+registry)
-	if chart == "ringfence" {
-		args = append(args, "--set", "global.nodes={198.51.100.0/24}")
+	switch chart {
+	case "simcarrier":
+		return []string{"--set", "image.registry=" + registry}
+	case "console":
+		args = []string{"--set", "env.CONSOLE_URL=" + consoleURL}
+	case "ringfence":
+		args = append(keysOf(t, chart), "--set", "global.nodes={198.51.100.0/24}")
+	default:
+		args = keysOf(t, chart)
 	}
-	return args
+	return append(args, "--set", "global.registry="+registry)
 }
 
 // environmentArgs adds the keys and the registry, because an example of helm/environments does not

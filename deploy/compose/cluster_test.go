@@ -64,8 +64,11 @@ podAnnotations: {a: b}
 serviceAccountAnnotations: {a: b}
 imagePullSecrets: [{name: registry}]
 `
-	for _, name := range services {
+	for _, name := range withConsole {
 		for _, as := range []string{"job", "init", "none"} {
+			if name == "console" && as != "none" {
+				continue // the console has no database
+			}
 			rendered := manifests(t, name,
 				append(requiredArgs(t, name), "--values", written(t, every), "--set", "migrate.as="+as)...)
 			validate(t, rendered)
@@ -128,7 +131,7 @@ func TestCharts_WebhooksReachAnyPort(t *testing.T) {
 
 func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	t.Parallel()
-	text := manifests(t, "simcarrier", "--set", "image.registry="+registry)
+	text := manifests(t, "simcarrier", requiredArgs(t, "simcarrier")...)
 	objects := objectsIn(t, "simcarrier", text)
 	pod := objects["Deployment/simcarrier"].Spec.Template
 	if got := len(pod.Spec.Containers); got != 1 {
@@ -153,10 +156,6 @@ func TestCharts_SmallEnvironmentUsesTheSimulatedCarrier(t *testing.T) {
 	if got := render(t, "ringfence", "--values", filepath.Join(root, "helm/environments/small.yaml"))["ConfigMap/dialer"].Data["SIM_URL"]; got != at {
 		t.Errorf("small.yaml calls over %q, the carrier is at %q", got, at)
 	}
-	validate(t, text)
-	// Each of two concurrent carriers would have only half of the calls. Therefore the chart of the
-	// simulated carrier uses the strategy Recreate, which kube-score does not accept.
-	runTool(t, text, "RINGFENCE_KUBESCORE", kubeScoreArgs(replicasCheck, "deployment-strategy")...)
 }
 
 func TestCharts_IngressRoutesToTheGatewayOnly(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 // no secret.
 func TestCharts_ConsoleReachesTheGatewayOnly(t *testing.T) {
 	t.Parallel()
-	objects := objectsIn(t, "console", manifests(t, "console", "--set", "global.registry="+registry,
-		"--set", "env.CONSOLE_URL=https://console.example.com"))
+	rendered := manifests(t, "console", requiredArgs(t, "console")...)
+	objects := objectsIn(t, "console", rendered)
 	workload, ok := objects["Deployment/console"]
 	if !ok {
 		t.Fatalf("objects = %v, want a Deployment", len(objects))
@@ -33,18 +33,8 @@ func TestCharts_ConsoleReachesTheGatewayOnly(t *testing.T) {
 	if slices.Concat(egress.Asks, egress.Probes) != nil {
 		t.Errorf("the console calls %v, want only the rule for the gateway's listener", egress.Asks)
 	}
-	out := string(
-		manifests(
-			t,
-			"console",
-			"--set",
-			"global.registry="+registry,
-			"--set",
-			"env.CONSOLE_URL=https://console.example.com",
-		),
-	)
 	for _, port := range []string{"5432", "9092"} {
-		if strings.Contains(out, port) {
+		if strings.Contains(string(rendered), port) {
 			t.Errorf("the manifests contain the port %s, which the console does not use", port)
 		}
 	}

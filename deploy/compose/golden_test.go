@@ -38,6 +38,11 @@ func kubeScoreArgs(ignored ...string) []string {
 // environments/small.yaml and the chart simcarrier have one replica, because they are for trials.
 const replicasCheck = "deployment-replicas"
 
+// simcarrierChecks are the checks that the chart simcarrier fails intentionally. Each of two
+// concurrent carriers would have only half of the calls, so there is one replica and the strategy is
+// Recreate.
+var simcarrierChecks = []string{replicasCheck, "deployment-strategy"}
+
 // hpaReplicasCheck is the name of the check that a Deployment with a HorizontalPodAutoscaler does
 // not set replicas. The charts set replicas anyway: without the field, the API server would set 1
 // when autoscaling is enabled.
@@ -45,20 +50,34 @@ const hpaReplicasCheck = "deployment-targeted-by-hpa-does-not-have-replicas-conf
 
 func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 	t.Parallel()
-	for _, environment := range []string{"", "small", "production"} {
-		t.Run("environment "+environment, func(t *testing.T) {
+	for _, row := range []struct {
+		name, chart string
+		args        []string
+		// ignored are the checks of kube-score that the manifests fail intentionally.
+		ignored []string
+	}{
+		{name: "default", chart: "ringfence", args: requiredArgs(t, "ringfence")},
+		{name: "small", chart: "ringfence", args: environmentArgs(t, "small"), ignored: []string{replicasCheck}},
+		{name: "production", chart: "ringfence", args: environmentArgs(t, "production"), ignored: []string{hpaReplicasCheck}},
+		{name: "console", chart: "console", args: requiredArgs(t, "console")},
+		{name: "simcarrier", chart: "simcarrier", args: requiredArgs(t, "simcarrier"), ignored: simcarrierChecks},
+		{
+			name: "gateway-for-console", chart: "gateway",
+			args: append(requiredArgs(t, "gateway"), "--set", "consolePort=8082", "--set", "env.CONSOLE_URL="+consoleURL),
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			name, args := "default", requiredArgs(t, "ringfence")
-			if environment != "" {
-				name, args = environment, environmentArgs(t, environment)
+			args := row.args
+			if row.chart == "ringfence" {
+				// The golden files contain neither the alerts nor the dashboards, because other tests
+				// check them.
+				args = append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")
 			}
-			// The golden files contain neither the alerts nor the dashboards, because other tests
-			// check them.
-			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
-			compareGolden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
+			rendered := manifests(t, row.chart, args...)
+			compareGolden(t, filepath.Join("testdata/charts", row.name+".yaml"), rendered)
 			validate(t, rendered)
-			ignored := map[string][]string{"small": {replicasCheck}, "production": {hpaReplicasCheck}}[environment]
-			runTool(t, rendered, "RINGFENCE_KUBESCORE", kubeScoreArgs(ignored...)...)
+			runTool(t, rendered, "RINGFENCE_KUBESCORE", kubeScoreArgs(row.ignored...)...)
 		})
 	}
 }
@@ -149,11 +168,16 @@ func runTool(t *testing.T, rendered []byte, variable string, args ...string) {
 
 func TestCharts_PassHelmLint(t *testing.T) {
 	t.Parallel()
-	args := append([]string{"lint", "--strict", "--quiet", filepath.Join(root, "helm/ringfence"), "--with-subcharts"},
-		environmentArgs(t, "production")...)
-	out, stderr, err := runHelm(t, args...)
-	if err != nil {
-		t.Errorf("helm lint: %v\n%s%s", err, out, stderr)
+	for chart, args := range map[string][]string{
+		"ringfence":  append(environmentArgs(t, "production"), "--with-subcharts"),
+		"console":    requiredArgs(t, "console"),
+		"simcarrier": requiredArgs(t, "simcarrier"),
+	} {
+		args = append([]string{"lint", "--strict", "--quiet", filepath.Join(root, "helm", chart)}, args...)
+		out, stderr, err := runHelm(t, args...)
+		if err != nil {
+			t.Errorf("helm lint %s: %v\n%s%s", chart, err, out, stderr)
+		}
 	}
 }
 

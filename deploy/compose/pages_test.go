@@ -51,8 +51,7 @@ func TestDeployDocs_CommandsMatchTheCharts(t *testing.T) {
 		t.Errorf("recorded commands = %d, want at least 25: %q", len(c.recorded), c.recorded)
 	}
 	objects := render(t, "ringfence", "--values", filepath.Join(root, "helm/environments/production.yaml"))
-	maps.Copy(objects, objectsIn(t, "console", manifests(t, "console", "--set", "global.registry="+registry,
-		"--set", "env.CONSOLE_URL=https://console.example.net")))
+	maps.Copy(objects, objectsIn(t, "console", manifests(t, "console", requiredArgs(t, "console")...)))
 	c.checkKubectl(objects)
 	c.checkDocker()
 }

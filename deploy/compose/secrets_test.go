@@ -79,7 +79,8 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 			if out, err := secretsScript(t, dir, "PGSSLROOTCERT="+row.rootCert); err != nil {
 				t.Fatalf("secrets.sh: %v: %s", err, out)
 			}
-			secrets := secretsIn(t, filepath.Join(dir, "secrets.yaml"))
+			file := filepath.Join(dir, "secrets.yaml")
+			secrets := secretsIn(t, file)
 			for _, name := range services {
 				for _, variable := range []string{"POSTGRES_URL", "POSTGRES_DIRECT_URL", "POSTGRES_MIGRATE_URL"} {
 					url := strings.ReplaceAll(secrets[name][variable], "/etc/ringfence/postgres-ca.pem", ca)
@@ -95,6 +96,11 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 			}
 			rendered := manifests(t, "ringfence", "--values", filepath.Join(dir, "values.yaml"),
 				"--set", "global.registry="+registry, "--set", "global.nodes={198.51.100.0/24}")
+			created, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			validate(t, created)
 			const mount = "{name: files, mountPath: /etc/ringfence, readOnly: true}"
 			if got := strings.Count(string(rendered), mount); got != wantMounts {
 				t.Errorf("mounts of /etc/ringfence = %d, want %d", got, wantMounts)
