@@ -202,13 +202,30 @@ func TestAPIServer_RefusesBrokenManifests(t *testing.T) {
 	console := string(manifests(t, "console", requiredArgs(t, "console")...))
 	for _, row := range []struct{ name, text, from, to, want string }{
 		{name: "misspelt field", text: production, from: "readinessProbe:", to: "readynessProbe:", want: "unknown field"},
-		{name: "port out of range", text: production, from: "containerPort: 9090", to: "containerPort: 99090", want: "between 1 and 65535"},
-		{name: "policy with a wrong network", text: production, from: "cidr: 0.0.0.0/0", to: "cidr: 0.0.0.0/33", want: "must be a valid CIDR"},
-		{name: "field of another type", text: production, from: "maxUnavailable: 1\n  selector", to: "maxUnavailable: []\n  selector",
-			want: "maxUnavailable"},
-		{name: "misspelt field of a ServiceMonitor", text: production, from: "jobLabel:", to: "jobLable:", want: "unknown field"},
-		{name: "misspelt field of the console", text: console, from: "readinessProbe:", to: "readynessProbe:", want: "unknown field"},
-		{name: "misspelt field of a Secret", text: string(secrets), from: "stringData:", to: "stringDate:", want: "unknown field"},
+		{
+			name: "port out of range", text: production, from: "containerPort: 9090", to: "containerPort: 99090",
+			want: "between 1 and 65535",
+		},
+		{
+			name: "policy with a wrong network", text: production, from: "cidr: 0.0.0.0/0", to: "cidr: 0.0.0.0/33",
+			want: "must be a valid CIDR",
+		},
+		{
+			name: "field of another type", text: production, from: "maxUnavailable: 1\n  selector",
+			to: "maxUnavailable: []\n  selector", want: "maxUnavailable",
+		},
+		{
+			name: "misspelt field of a ServiceMonitor", text: production, from: "jobLabel:", to: "jobLable:",
+			want: "unknown field",
+		},
+		{
+			name: "misspelt field of the console", text: console, from: "readinessProbe:", to: "readynessProbe:",
+			want: "unknown field",
+		},
+		{
+			name: "misspelt field of a Secret", text: string(secrets), from: "stringData:", to: "stringDate:",
+			want: "unknown field",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -21,9 +21,12 @@ import (
 type object struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
-	Metadata   struct{ Name string }
-	Data       map[string]string
-	Spec       struct {
+	Metadata   struct {
+		Name   string
+		Labels map[string]any
+	}
+	Data map[string]string
+	Spec struct {
 		// Selector is the label selector of a Service, or of a workload under matchLabels.
 		Selector    map[string]any
 		ServiceName string `yaml:"serviceName"`
@@ -34,7 +37,9 @@ type object struct {
 		Claims           []struct {
 			Metadata struct{ Name string }
 		} `yaml:"volumeClaimTemplates"`
-		Template struct {
+		// Containers are the containers of a Pod.
+		Containers []container
+		Template   struct {
 			Metadata struct{ Labels map[string]any }
 			Spec     struct {
 				ServiceAccountName string      `yaml:"serviceAccountName"`
@@ -129,8 +134,7 @@ const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 func requiredArgs(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	switch chart {
-	case "simcarrier":
-		return []string{"--set", "image.registry=" + registry}
+	case "simcarrier": // the registry only
 	case "console":
 		args = []string{"--set", "env.CONSOLE_URL=" + consoleURL}
 	case "ringfence":
@@ -269,6 +273,52 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+const versionLabel = "app.kubernetes.io/version"
+
+// Each object and each pod must have the version that runs in its label, and each image its tag.
+func TestCharts_LabelsAndImagesHaveTheVersion(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, tag, label string }{
+		{name: "version", tag: "9.8.7", label: "9.8.7"},
+		{name: "longest tag", tag: strings.Repeat("a", 62) + "-" + strings.Repeat("b", 65), label: strings.Repeat("a", 62)},
+		{name: "tag that begins with an underscore", tag: "_9.8.7", label: "9.8.7"},
+		{name: "tag with a digest", tag: "9.8.7@sha256:" + strings.Repeat("0", 64), label: "9.8.7"},
+	} {
+		for _, chart := range []string{"ringfence", "small", "console", "simcarrier"} {
+			args := []string{"--set-string", "global.tag=" + row.tag}
+			name := chart
+			switch chart {
+			case "ringfence":
+				args = append(args, "--set", "alerts.enabled=true,dashboards.enabled=true")
+			case "small": // the test pod has an image too
+				name, args = "ringfence", append(args, "--values", filepath.Join(root, "helm/environments/small.yaml"))
+			}
+			rendered := manifests(t, name, append(requiredArgs(t, name), args...)...)
+			if chart == "simcarrier" { // a label that the API server accepts here is accepted everywhere
+				validate(t, rendered)
+			}
+			objects, images := objectsIn(t, chart, rendered), 0
+			for key, o := range objects {
+				what := chart + " with the " + row.name + ": version label of " + key
+				wantEqual(t, what, o.Metadata.Labels[versionLabel], any(row.label))
+				pod := o.Spec.Template
+				if len(pod.Spec.Containers) > 0 {
+					wantEqual(t, what+", pod", pod.Metadata.Labels[versionLabel], any(row.label))
+				}
+				for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers, o.Spec.Containers) {
+					images++
+					if !strings.HasSuffix(c.Image, ":"+row.tag) {
+						t.Errorf("%s with the %s: image of %s = %q, want the tag %q", chart, row.name, key, c.Image, row.tag)
+					}
+				}
+			}
+			if images == 0 {
+				t.Errorf("%s renders no container", chart)
+			}
+		}
 	}
 }
 

@@ -131,6 +131,7 @@ func TestCharts_RefuseToRenderWithoutTheOperatorsValues(t *testing.T) {
 	}{
 		{name: "gateway alone", chart: "gateway", want: "names no registry"},
 		{name: "calls alone", chart: "calls", want: "names no public key of gateway"},
+		{name: "simcarrier alone", chart: "simcarrier", want: "names no registry"},
 		{name: "all six", chart: "ringfence", want: "names no registry"},
 		{
 			name: "small.yaml alone", chart: "ringfence",

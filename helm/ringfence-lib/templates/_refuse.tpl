@@ -1,11 +1,7 @@
 {{/* Renders nothing. Fails if Kubernetes would accept the values but the service would not work with them. The message contains all errors. */}}
 {{- define "ringfence-lib.refuse" -}}
 {{- $faults := list }}
-{{- /* As for a container runtime, the first part of an image's name is a registry if it contains a dot or a port, or is localhost. */}}
-{{- $first := splitList "/" (include "ringfence-lib.image" .) | first }}
-{{- if not (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) }}
-{{- $faults = append $faults (printf "the image %s names no registry: set global.registry to the registry that contains your images (docs/deploy/helm.md, Install)" (include "ringfence-lib.image" .)) }}
-{{- end }}
+{{- with include "ringfence-lib.noRegistry" (include "ringfence-lib.image" .) }}{{ $faults = append $faults . }}{{ end }}
 {{- range splitList "," (.Values.env.TRUSTED_KEYS | default "") }}
 {{- $key := splitn "=" 2 (trim .) }}
 {{- if and $key._0 (not (regexMatch "^[A-Za-z0-9+/]{43}=$" ($key._1 | default ""))) }}
@@ -52,6 +48,15 @@
 {{- end }}
 {{- $faults = concat $faults (include "ringfence-lib.telephony" . | fromYamlArray) }}
 {{- if $faults }}{{ fail (printf "%s: %s" .Chart.Name (join "; " $faults)) }}{{ end }}
+{{- end }}
+
+{{/* The error of an image without a registry. As for a container runtime, the first part of an image's name is a registry if it contains a dot or a port,
+or is localhost. */}}
+{{- define "ringfence-lib.noRegistry" -}}
+{{- $first := splitList "/" (trim .) | first }}
+{{- if not (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) }}
+{{- printf "the image %s names no registry: set global.registry to the registry that contains your images (docs/deploy/helm.md, Install)" (trim .) }}
+{{- end }}
 {{- end }}
 
 {{/* Errors of a service that places calls, as a YAML list. */}}

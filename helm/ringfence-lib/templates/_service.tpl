@@ -16,8 +16,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "ringfence-lib.about" -}}
 app.kubernetes.io/part-of: ringfence
-app.kubernetes.io/version: {{ include "ringfence-lib.version" . | quote }}
+app.kubernetes.io/version: {{ include "ringfence-lib.versionLabel" (include "ringfence-lib.version" .) | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* A tag as the value of a label. A tag can be longer than a label, begin or end with - _ or ., and contain a digest. */}}
+{{- define "ringfence-lib.versionLabel" -}}
+{{- splitList "@" . | first | trunc 63 | trimAll "-_." }}
 {{- end }}
 
 {{- define "ringfence-lib.labels" -}}
