@@ -69,15 +69,17 @@ type container struct {
 	EnvFrom []struct {
 		ConfigMapRef struct{ Name string } `yaml:"configMapRef"`
 	} `yaml:"envFrom"`
-	Env []struct {
-		Name, Value string
-		ValueFrom   struct {
-			FieldRef struct {
-				Path string `yaml:"fieldPath"`
-			} `yaml:"fieldRef"`
-			SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
-		} `yaml:"valueFrom"`
-	}
+	Env []variable
+}
+
+type variable struct {
+	Name, Value string
+	ValueFrom   struct {
+		FieldRef struct {
+			Path string `yaml:"fieldPath"`
+		} `yaml:"fieldRef"`
+		SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
+	} `yaml:"valueFrom"`
 }
 
 type servicePort struct {
@@ -91,6 +93,10 @@ type openPort struct {
 	ContainerPort int `yaml:"containerPort"`
 }
 
+// linkWarning is a part of the warning that Helm prints for each symbolic link. The charts share
+// files by symbolic links.
+const linkWarning = "found symbolic link"
+
 // runHelm runs Helm, which `make charts` installs.
 func runHelm(t *testing.T, args ...string) (out []byte, stderr string, err error) {
 	t.Helper()
@@ -103,9 +109,7 @@ func runHelm(t *testing.T, args ...string) (out []byte, stderr string, err error
 	cmd.Stderr = &faults
 	out, err = cmd.Output()
 	for line := range strings.Lines(faults.String()) {
-		// Helm prints a warning for each symbolic link, and the charts share files by symbolic
-		// links
-		if !strings.Contains(line, "found symbolic link") {
+		if !strings.Contains(line, linkWarning) {
 			stderr += line
 		}
 	}

@@ -59,7 +59,10 @@ func TestCharts_MatchTheGoldenFiles(t *testing.T) {
 		{name: "default", chart: "ringfence", args: requiredArgs(t, "ringfence")},
 		{name: "small", chart: "ringfence", args: environmentArgs(t, "small"), ignored: []string{replicasCheck}},
 		{name: "production", chart: "ringfence", args: environmentArgs(t, "production"), ignored: []string{hpaReplicasCheck}},
-		{name: "console", chart: "console", args: requiredArgs(t, "console")},
+		{
+			name: "console", chart: "console",
+			args: append(requiredArgs(t, "console"), "--set", "test.image="+busybox),
+		},
 		{name: "simcarrier", chart: "simcarrier", args: requiredArgs(t, "simcarrier"), ignored: simcarrierChecks},
 		{
 			name: "gateway-for-console", chart: "gateway",

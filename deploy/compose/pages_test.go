@@ -19,9 +19,9 @@ import (
 // inlineCommand matches a command in the text of a page.
 var inlineCommand = regexp.MustCompile("`((?:kubectl|docker compose|helm (?:rollback|uninstall)) [^`]+)`")
 
-// TestDeployDocs_CommandsMatchTheCharts runs the commands of docs/deploy and the container commands
-// of the runbooks. A fake program replaces docker, kubectl, curl and bin/ringfence, and records its
-// arguments.
+// TestDeployDocs_CommandsMatchTheCharts runs the commands of docs/deploy, the container commands of
+// the runbooks, and the commands that the charts print after an installation. A fake program
+// replaces docker, kubectl, curl and bin/ringfence, and records its arguments.
 func TestDeployDocs_CommandsMatchTheCharts(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -47,11 +47,16 @@ func TestDeployDocs_CommandsMatchTheCharts(t *testing.T) {
 	for place, command := range inlineCommands(t) {
 		c.run(place, command)
 	}
+	for _, script := range notedCommands(t) {
+		c.run(script.place, script.text)
+	}
 	if len(c.recorded) < 25 {
 		t.Errorf("recorded commands = %d, want at least 25: %q", len(c.recorded), c.recorded)
 	}
 	objects := render(t, "ringfence", "--values", filepath.Join(root, "helm/environments/production.yaml"))
-	maps.Copy(objects, objectsIn(t, "console", manifests(t, "console", requiredArgs(t, "console")...)))
+	for _, chart := range []string{"console", "simcarrier"} {
+		maps.Copy(objects, objectsIn(t, chart, manifests(t, chart, requiredArgs(t, chart)...)))
+	}
 	c.checkKubectl(objects)
 	c.checkDocker()
 }
@@ -129,6 +134,7 @@ case "$1 $2" in
 "upgrade --install") shift 2 ;;
 "upgrade "*) shift ;;
 "package "*) exec %[1]s "$@" ;;
+"-n "*) test -d "helm/$4/templates/tests" && exec %[1]s "$3" --help ;; # helm -n NAMESPACE test CHART
 "rollback "* | "uninstall "*) exec %[1]s "$1" --help ;;
 esac
 exec %[1]s template "$@"
