@@ -52,7 +52,7 @@ func TestListen_DeletesSubscriptionsOfKilledRunsOnTheSamePort(t *testing.T) {
 	}
 }
 
-func TestDemo_AtTheSubscriptionLimitShowsTheCallWithoutWebhooks(t *testing.T) {
+func TestDemo_ShowsTheCallWithoutWebhooksAtTheSubscriptionLimit(t *testing.T) {
 	f := newFakeStack(t)
 	f.fill("orders", "https://example.com/hooks")
 
@@ -77,7 +77,7 @@ func TestDemo_AtTheSubscriptionLimitShowsTheCallWithoutWebhooks(t *testing.T) {
 	}
 }
 
-func TestListen_AtTheSubscriptionLimitNamesTheCommandThatDeletesOne(t *testing.T) {
+func TestListen_PrintsRemoveCommandsAtTheSubscriptionLimit(t *testing.T) {
 	f := newFakeStack(t)
 	f.fill("orders", "https://example.com/hooks")
 

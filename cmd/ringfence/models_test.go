@@ -41,7 +41,7 @@ func TestAgentsList_ShowsWhenModelsRetire(t *testing.T) {
 	}
 }
 
-func TestAgents_ExperimentalAgentKindPrintsARemark(t *testing.T) {
+func TestAgents_CommandsPrintARemarkForAnExperimentalKind(t *testing.T) {
 	tests := []struct {
 		name string
 		args []string

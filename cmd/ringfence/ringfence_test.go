@@ -328,7 +328,7 @@ func TestDemo_PrintsErrorsInOneLine(t *testing.T) {
 	}
 }
 
-func TestListen_PrintsUntilStoppedAndCleansUp(t *testing.T) {
+func TestListen_PrintsTheResultOfTheSignatureCheck(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		forge bool
@@ -350,7 +350,7 @@ func TestListen_PrintsUntilStoppedAndCleansUp(t *testing.T) {
 }
 
 // The fake stack ends each response after one event.
-func TestListen_StreamPrintsEventsAndResumes(t *testing.T) {
+func TestListen_ResumedStreamPrintsEachEventOnce(t *testing.T) {
 	f := newFakeStack(t)
 	out := listenUntil(t, `"third"`, "--stream")
 	for _, want := range []string{"call.completed", `"first"`, `"second"`} {

@@ -67,7 +67,7 @@ func TestEvents_LongPollReturnsWithTheFirstEvent(t *testing.T) {
 	})
 }
 
-func TestEvents_LongPollIgnoresHiddenEvents(t *testing.T) {
+func TestEvents_LongPollIgnoresEventsThatAFaultHides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocal(t)
 		l.request(http.MethodPost, "/faults", `{"fault":"lose"}`)

@@ -73,7 +73,7 @@ func responsesByBackend(get func() string, n int) map[string]int {
 	return counts
 }
 
-func TestBalancer_SpreadsConnections(t *testing.T) {
+func TestBalancer_DistributesConnectionsOverReplicas(t *testing.T) {
 	t.Parallel()
 	get := balance(t, newBackend(t, "a"), newBackend(t, "b"))
 	testkit.Until(t, "both replicas respond", func() bool { return len(responsesByBackend(get, 10)) == 2 })

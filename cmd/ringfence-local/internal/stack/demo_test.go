@@ -100,7 +100,7 @@ func TestRemoveInventedNumber_KeepsOtherNumbers(t *testing.T) {
 	}
 }
 
-func TestRemoveInventedNumber_DoesNothingWithoutATable(t *testing.T) {
+func TestRemoveInventedNumber_SucceedsInAnEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, dialer)
 	if err := removeInventedNumber(t.Context(), pool.Config().ConnString()); err != nil {

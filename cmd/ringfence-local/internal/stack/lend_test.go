@@ -11,7 +11,7 @@ func TestDataParent_DurableDataIsOnDisk(t *testing.T) {
 	}
 }
 
-func TestDataParent_TestDataIsInMemoryIfThereIsRoom(t *testing.T) {
+func TestDataParent_TestDataIsInMemoryIfEnoughMemoryIsFree(t *testing.T) {
 	if FreeSpace(sharedMemory) < minSharedMemory {
 		t.Skipf("%s has less than %d bytes of free space", sharedMemory, minSharedMemory)
 	}

@@ -145,7 +145,7 @@ func TestOrphans_ReturnsOnlyProcessesOfTheKilledRun(t *testing.T) {
 	}
 }
 
-func TestOrphans_ReturnsNoneForAnIncompleteFile(t *testing.T) {
+func TestOrphans_ReturnsNoProcessIfTheListFileIsIncomplete(t *testing.T) {
 	record := filepath.Join(t.TempDir(), "children.json")
 	if err := os.WriteFile(record, []byte(`[{"name":"calls","pid":1`), 0o600); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 
 // The kernel delivers two equal pending signals as one. The test halts the child until both signals
 // are pending.
-func TestHurry_SignalIsNotMergedWithTheStopSignal(t *testing.T) {
+func TestHurry_ChildReceivesTwoSeparateSignals(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("reads pending signals from /proc")

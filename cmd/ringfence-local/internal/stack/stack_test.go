@@ -233,7 +233,7 @@ func (a *adminAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(item)
 }
 
-func TestDemoWorkspace_CreatesOnlyMissingPartsAfterAKill(t *testing.T) {
+func TestDemoWorkspace_RestartCreatesOnlyTheMissingParts(t *testing.T) {
 	for failAt := 1; failAt <= 6; failAt++ {
 		t.Run(fmt.Sprintf("the change %d fails", failAt), func(t *testing.T) {
 			api := &adminAPI{items: map[string][]map[string]any{}, failAt: failAt}
@@ -298,7 +298,7 @@ func TestUp_MissingBinaryIsAnErrorWithRemedy(t *testing.T) {
 	}
 }
 
-func TestRoutineLines_HideSuccessfulReadsAndInternalRequests(t *testing.T) {
+func TestConsole_HidesLogLinesOfReadsAndInternalRequests(t *testing.T) {
 	for _, line := range []struct {
 		name, service, text string
 		shown               bool

@@ -88,7 +88,7 @@ func TestLoad_IgnoresIncompleteFiles(t *testing.T) {
 	}
 }
 
-func TestLoad_ErrorHasRemedyIfBothCopiesAreDamaged(t *testing.T) {
+func TestLoad_ErrorNamesTheRemedyIfBothStateFilesAreDamaged(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "state.json"), "{")
 	write(t, filepath.Join(dir, "state.json.old"), "{")
