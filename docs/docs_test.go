@@ -101,7 +101,7 @@ func TestMarkdown_PagesAreShort(t *testing.T) {
 	}
 }
 
-func TestRead_EveryPageIsInTheNavigation(t *testing.T) {
+func TestNavigation_ContainsEveryPage(t *testing.T) {
 	t.Parallel()
 	pages, err := read()
 	if err != nil {
@@ -121,7 +121,7 @@ func TestRead_EveryPageIsInTheNavigation(t *testing.T) {
 	}
 }
 
-func TestList_NamesEveryPage(t *testing.T) {
+func TestList_ContainsALinkToEveryPage(t *testing.T) {
 	t.Parallel()
 	files, err := Render()
 	if err != nil {

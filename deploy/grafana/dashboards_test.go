@@ -69,7 +69,7 @@ func readBoards(t *testing.T) []board {
 
 // Each panel has a unique title, a unit that fits its queries, and a name for each of several
 // series. Each row of panels is 24 columns wide.
-func TestPanels_AreComplete(t *testing.T) {
+func TestPanels_HaveUniqueTitlesAndFittingUnits(t *testing.T) {
 	t.Parallel()
 	for _, b := range readBoards(t) {
 		titles, widths := map[string]bool{}, map[int]int{}

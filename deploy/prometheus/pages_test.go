@@ -175,7 +175,7 @@ func chartKind(service string) string {
 
 // The test searches the code for each log line, setting, field, route, path and test of a runbook,
 // and the dashboards for each panel.
-func TestRunbooks_NamesExistInTheCode(t *testing.T) {
+func TestRunbooks_NamedSettingsAndRoutesExistInTheCode(t *testing.T) {
 	t.Parallel()
 	src := source(t)
 	for name, text := range pagesOf(t) {

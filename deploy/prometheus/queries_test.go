@@ -13,9 +13,9 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestRunbooks_QueriesParse parses every PromQL query of the pages. TestMetrics_AreRegistered
-// checks the names of their metrics.
-func TestRunbooks_QueriesParse(t *testing.T) {
+// TestRunbooks_QueriesHaveValidSyntax parses every PromQL query of the pages.
+// TestMetrics_AreRegistered checks the names of their metrics.
+func TestRunbooks_QueriesHaveValidSyntax(t *testing.T) {
 	t.Parallel()
 	promtool := debianProgram(t, "promtool")
 	found, err := kit.PageBlocks("../..", kit.PromQLTest)

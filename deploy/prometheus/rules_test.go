@@ -143,7 +143,7 @@ func TestMetrics_AreRegistered(t *testing.T) {
 
 // The inhibit rules must silence only alerts on causes. An alert on a symptom (an effect that
 // customers notice) must always fire.
-func TestAlertmanager_SilencesNoAlertOnASymptom(t *testing.T) {
+func TestAlertmanager_InhibitsOnlyAlertsOnCauses(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alertmanager.yml")
 	if err != nil {

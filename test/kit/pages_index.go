@@ -20,7 +20,7 @@ const (
 	// their arguments with the charts and docker-compose.yml.
 	DeployTest = "deploy/compose TestDeployDocs_CommandsMatchTheCharts"
 	// PromQLTest parses queries.
-	PromQLTest = "deploy/prometheus TestRunbooks_QueriesParse"
+	PromQLTest = "deploy/prometheus TestRunbooks_QueriesHaveValidSyntax"
 	// AsteriskTest runs commands on a local stack with Asterisk.
 	AsteriskTest = "test/asterisk TestAsteriskPage_CommandsRun"
 	// ParsedTest checks that make targets, packages and tests exist.
