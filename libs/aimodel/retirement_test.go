@@ -40,7 +40,7 @@ func TestRetirementOf_ReturnsTheAnnouncedRetirement(t *testing.T) {
 	}
 }
 
-func TestRetirement_IsDue60DaysBefore(t *testing.T) {
+func TestRetirement_IsDue60DaysBeforeTheShutdown(t *testing.T) {
 	t.Parallel()
 	retirement, known := RetirementOf("gpt-realtime")
 	if !known {

@@ -17,7 +17,7 @@ import (
 
 type config struct{ Config }
 
-func TestSpec_MigratesTheInboxOnlyIfItHasHandlers(t *testing.T) {
+func TestSpec_MigratesTheInboxOnlyForServicesWithHandlers(t *testing.T) {
 	t.Parallel()
 	none := Spec[config]{Name: "billing-wallet"}
 	reads := none

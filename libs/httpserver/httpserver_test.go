@@ -336,7 +336,7 @@ func TestWriteError_LostCommitIsReportedAsUnknownResult(t *testing.T) {
 	}
 }
 
-func TestWriteError_AddsFieldsToErrorAndBody(t *testing.T) {
+func TestWriteError_AddsTheErrorsFieldsToTheBody(t *testing.T) {
 	answer := httptest.NewRecorder()
 	WriteError(answer, httptest.NewRequest(http.MethodGet, "/", nil),
 		&apierr.Error{Status: 409, Code: "contact_exists", Message: "There.", Fields: map[string]string{"existing_id": "7"}})

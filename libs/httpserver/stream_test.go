@@ -13,7 +13,7 @@ import (
 )
 
 // The response continues after the time limit of the router.
-func TestUntimed_EndsWhenTheClientDisconnects(t *testing.T) {
+func TestUntimed_ContextEndsWhenTheClientDisconnects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, disconnect := context.WithCancel(t.Context())
@@ -39,7 +39,7 @@ func TestUntimed_EndsWhenTheClientDisconnects(t *testing.T) {
 
 type testKey struct{}
 
-func TestClosing_EndsAnEndlessResponseAtShutdown(t *testing.T) {
+func TestClosing_ChannelIsClosedAtShutdown(t *testing.T) {
 	t.Parallel()
 	port, err := testkit.Port()
 	if err != nil {

@@ -52,7 +52,7 @@ func TestApply_RecognizesAnEventThatWasPublishedTwice(t *testing.T) {
 	}
 }
 
-func TestApply_RecognizesAnEventWhoseDayBecameTooOld(t *testing.T) {
+func TestApply_RecognizesADuplicateOfAnOldEvent(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
 	rec := b.at("a-1", 9)
@@ -98,7 +98,7 @@ func (b *applyBench) days() (n int) {
 
 // A backup reads the table of event ids for hours. The next partitions must be created in this
 // time.
-func TestRetain_CreatesPartitionsWhileAnotherTransactionReads(t *testing.T) {
+func TestRetain_CreatesPartitionsDuringALongRead(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
 	b.addDay(20)
@@ -124,7 +124,7 @@ func TestRetain_CreatesPartitionsWhileAnotherTransactionReads(t *testing.T) {
 	}
 }
 
-func TestRetain_DropsOldPartitionsAndDeletesOldLateIDs(t *testing.T) {
+func TestRetain_DeletesOldPartitionsAndOldIDsOfLateEvents(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)
 	owner := pgtest.Owner(t, b.pool, "inbox_test")

@@ -312,7 +312,7 @@ func TestConsumer_RecordIsRetriedUntilTheHandlerSucceeds(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3)
 }
 
-func TestConsumer_OffsetOutOfRangeReadsFromTheStart(t *testing.T) {
+func TestConsumer_ReadsFromTheStartIfTheOffsetIsOutOfRange(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one := record("a", 1)

@@ -120,7 +120,7 @@ func TestConsumer_ReadsRecordsAgainAfterTheDatabaseWasRestored(t *testing.T) {
 
 // The restore simulates a failover to a standby that lacks the last commits. The consumer keeps
 // running.
-func TestConsumer_RunningConsumerReadsAgainAfterARestore(t *testing.T) {
+func TestConsumer_RunningConsumerReadsRecordsAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produce(record("a", 1))
@@ -137,7 +137,7 @@ func TestConsumer_RunningConsumerReadsAgainAfterARestore(t *testing.T) {
 	}
 }
 
-func TestConsumer_IdleConsumerReadsAgainAfterARestore(t *testing.T) {
+func TestConsumer_IdleConsumerReadsRecordsAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.produce(record("a", 1))

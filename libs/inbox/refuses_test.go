@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-func TestMustPark_IsTrueAfter15MinutesOfViolations(t *testing.T) {
+func TestMustPark_IsTrueAfter15MinutesOfConstraintViolations(t *testing.T) {
 	t.Parallel()
 	unique := &pgconn.PgError{Code: "23505", ConstraintName: "calls_pkey"}
 	away := errors.New("connection refused")

@@ -225,7 +225,7 @@ func TestReplayRecord_ReadsOnlyTheDeadLettersThatItNeeds(t *testing.T) {
 	}
 }
 
-func TestReplayRecord_RunsOnceAtATimeAndEndsWithItsContext(t *testing.T) {
+func TestReplayRecord_OnlyOneReplayRunsAtATime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.relay()

@@ -96,7 +96,7 @@ func TestSecurity_ConnectsWithTLSAndPassword(t *testing.T) {
 	}
 }
 
-func TestSecurity_ErrorNamesTheSettingAndTheClientRetries(t *testing.T) {
+func TestSecurity_ConnectionErrorNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string

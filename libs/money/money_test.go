@@ -55,7 +55,7 @@ func TestParse_RejectsInvalidAmounts(t *testing.T) {
 	}
 }
 
-func TestMicro_IsUnchangedByTextAndJSON(t *testing.T) {
+func TestMicro_TextAndJSONFormsDecodeToTheSameAmount(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := money.Micro(rapid.Int64().Draw(t, "amount"))

@@ -53,7 +53,7 @@ func TestParse_ReadsValidAndRefusesInvalidParameters(t *testing.T) {
 	}
 }
 
-func TestPageOf_ReturnsAtMostLimitItems(t *testing.T) {
+func TestPageOf_ReturnsNoMoreItemsThanTheLimit(t *testing.T) {
 	double := func(n int) int { return 2 * n }
 	asked := Request{Limit: 2}
 	got := Of(asked, []int{1, 2, 3}, double)

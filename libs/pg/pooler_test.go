@@ -94,7 +94,7 @@ func TestOpen_TransactionsBehindAPoolerShareOneSession(t *testing.T) {
 
 // The test takes a session's advisory lock. Transactions of the pool use another session, so they
 // can neither take nor release this lock.
-func TestDedicated_BypassesThePooler(t *testing.T) {
+func TestDedicated_SessionBypassesThePooler(t *testing.T) {
 	t.Parallel()
 	cfg := pooledConfig(t, pgtest.New(t, schema, track))
 	pool, err := pg.Open(t.Context(), cfg, schema, track)

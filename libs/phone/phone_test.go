@@ -175,7 +175,7 @@ func TestForbidden_ReturnsTheForbiddenKind(t *testing.T) {
 	}
 }
 
-func TestForbidden_AllowsTestNumbers(t *testing.T) {
+func TestForbidden_IsEmptyForTestNumbers(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := phone.Number(fmt.Sprintf("+1%s555%04d", rapid.SampledFrom([]string{"500", "555", "415", "212"}).Draw(t, "area"), rapid.IntRange(0, 9999).Draw(t, "line")))

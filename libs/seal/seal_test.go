@@ -57,7 +57,7 @@ func TestOpen_RejectsAChangedCiphertextOrSecretName(t *testing.T) {
 	}
 }
 
-func TestSeal_GivesAnotherCiphertextEachTime(t *testing.T) {
+func TestSeal_ReturnsADifferentCiphertextEachTime(t *testing.T) {
 	t.Parallel()
 	b := box(t, key("k1", 1))
 	one, _ := b.Seal([]byte("same"), "x")

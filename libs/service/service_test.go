@@ -31,7 +31,7 @@ func waitingPart(name string, stopped *[]string, mu *sync.Mutex) Part {
 	}}
 }
 
-func TestRun_StopsInReverseOrder(t *testing.T) {
+func TestRun_StopsThePartsInReverseOrder(t *testing.T) {
 	var mu sync.Mutex
 	var stopped []string
 	ctx, cancel := context.WithCancel(t.Context())
@@ -46,7 +46,7 @@ func TestRun_StopsInReverseOrder(t *testing.T) {
 	}
 }
 
-func TestRun_FirstErrorStopsAll(t *testing.T) {
+func TestRun_ErrorOfOnePartStopsAllParts(t *testing.T) {
 	var mu sync.Mutex
 	var stopped []string
 	broken := errors.New("broken")
@@ -353,7 +353,7 @@ func TestHealthy_ConnectsToTheListenAddress(t *testing.T) {
 	}
 }
 
-func TestRunPatiently_SecondSignalClosesTheHurriedChannel(t *testing.T) {
+func TestHurried_ChannelIsClosedByTheSecondSignal(t *testing.T) {
 	calls := Part{"calls", func(ctx context.Context) error {
 		<-ctx.Done()
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {

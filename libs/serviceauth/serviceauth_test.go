@@ -57,7 +57,7 @@ func call(middleware func(http.Handler) http.Handler, token string) (int, Caller
 	return answer.Code, seen, answer.Body.String()
 }
 
-func TestRequireCaller_PassesTheCaller(t *testing.T) {
+func TestRequireCaller_PassesTheCallerToTheHandler(t *testing.T) {
 	gateway := keys(t, Gateway)
 	calls := keys(t, "calls", trusts(gateway))
 	want := testCaller()
@@ -169,7 +169,7 @@ func TestKeys_AcceptTheOldAndTheNewKeyDuringARotation(t *testing.T) {
 	}
 }
 
-func TestNew_ListsEveryFault(t *testing.T) {
+func TestNew_ErrorListsEveryInvalidKey(t *testing.T) {
 	_, err := New("calls", Config{SigningKey: "short", TrustedKeys: []string{"gateway=abc", "=x", ""}})
 	if err == nil {
 		t.Fatalf("New: err = nil, want an error")

@@ -221,7 +221,7 @@ func TestReadyz_NamesFailingChecks(t *testing.T) {
 	}
 }
 
-func TestPrivate_ServesUntilCanceled(t *testing.T) {
+func TestPrivate_ServerRunsUntilItsContextIsCanceled(t *testing.T) {
 	tel, _ := started(t)
 	addrs := make(chan string, 1)
 	tel.Log = slog.New(slog.NewJSONHandler(writerFunc(func(p []byte) {

@@ -15,7 +15,7 @@ func (f *failingObjects) Helper() {}
 
 func (f *failingObjects) Errorf(format string, args ...any) { f.message = fmt.Sprintf(format, args...) }
 
-func TestMembers_ComparesNamedMembersOnly(t *testing.T) {
+func TestMembers_ComparesOnlyTheNamedJSONFields(t *testing.T) {
 	got := map[string]any{"id": "a", "status": "queued"}
 	f := &failingObjects{TB: t}
 	Members(f, "call", got, map[string]any{"status": "queued", "ended_at": nil})

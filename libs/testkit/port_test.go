@@ -61,7 +61,7 @@ func TestPort_ReturnsEachPortOnce(t *testing.T) {
 	askers.Wait()
 }
 
-func TestPort_AllFourPortsAreFree(t *testing.T) {
+func TestPort_ReturnsTheFirstOfFourFreePorts(t *testing.T) {
 	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestPort_AllFourPortsAreFree(t *testing.T) {
 	}
 }
 
-func TestOpen_ReportsOpenPorts(t *testing.T) {
+func TestOpen_ReturnsTrueOnlyForPortsInUse(t *testing.T) {
 	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-func TestNullable_AbsentNullAndValueDiffer(t *testing.T) {
+func TestNullable_DistinguishesAnAbsentFieldFromNull(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name string
