@@ -141,7 +141,7 @@ func TestInbound_RepeatedEndReleasesAHoldMadeAfterTheEnd(t *testing.T) {
 }
 
 // Only the dialer handles the event InboundUnconfirmed.
-func TestInbound_SkipsTheEventInboundUnconfirmed(t *testing.T) {
+func TestInbound_EventForTheDialerIsSkipped(t *testing.T) {
 	t.Parallel()
 	s, call := start(t), wallettest.ID()
 	workspace := wallettest.Workspace(t, s.store, money.Credit)

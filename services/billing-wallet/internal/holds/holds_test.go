@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/holds"
 )
 
-func TestDecide_HoldsThePriceOfTheLongestCall(t *testing.T) {
+func TestDecide_HoldCoversACallOfMaximumDuration(t *testing.T) {
 	t.Parallel()
 	view := &holds.WalletView{Spendable: money.Credit, Currency: "USD", Known: map[uuid.UUID]holds.Hold{},
 		Rates: []holds.Rate{{Prefix: "+44", PerMinute: 100_000, IncrementSeconds: 60}}}

@@ -102,7 +102,7 @@ func (s *stack) checkResponse(what string, gotStatus int, got string, status int
 	}
 }
 
-func TestWallet_HasExactlyTheDocumentedKeys(t *testing.T) {
+func TestWallet_HasExactlyTheDocumentedFields(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 0)

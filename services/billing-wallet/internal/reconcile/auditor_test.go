@@ -77,7 +77,7 @@ func TestAuditor_EveryReplicaShowsAllDifferences(t *testing.T) {
 }
 
 // No comparison is stored. The metric must show the rising age of the last comparison.
-func TestAuditor_AgeMetricRisesWithoutComparisons(t *testing.T) {
+func TestAuditor_AgeMetricRisesWithoutASuccessfulReconciliation(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]string{
 		"no comparison succeeds":        `ALTER TABLE holds RENAME TO holds_away`,
@@ -111,7 +111,7 @@ func TestAuditor_AgeMetricRisesWithoutComparisons(t *testing.T) {
 	}
 }
 
-func TestAuditor_ZeroIntervalNeverCompares(t *testing.T) {
+func TestAuditor_IntervalZeroTurnsReconciliationOff(t *testing.T) {
 	t.Parallel()
 	if err := reconcile.NewAuditor(nil, 0, nil).Run(context.Background()); err != nil {
 		t.Error(err)

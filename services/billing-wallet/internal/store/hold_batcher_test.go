@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-func TestHold_ConcurrentOrdersHoldTheWholeCreditButNotMore(t *testing.T) {
+func TestHold_ConcurrentHoldsUseTheWholeCreditButNotMore(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	const covered = 64
@@ -50,7 +50,7 @@ func TestHold_ConcurrentOrdersHoldTheWholeCreditButNotMore(t *testing.T) {
 	wallettest.Balances(t, st, workspace, 0, covered*money.Credit/2)
 }
 
-func TestHold_ConcurrentOrdersWithOneIDMakeOneHold(t *testing.T) {
+func TestHold_ConcurrentRequestsWithOneIDCreateOneHold(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, 10*money.Credit)

@@ -45,7 +45,7 @@ func enqueue(t tester, st *store.Store, in func(func(pgx.Tx) error) error, outco
 	}
 }
 
-func TestHold_RepeatedOrderReturnsTheFirstHold(t *testing.T) {
+func TestHold_RepeatedRequestReturnsTheFirstHold(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
