@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/calls/internal/peers"
 )
 
-func TestServe_StartsRespondsAndDrains(t *testing.T) {
+func TestServe_RespondsAndStopsWithoutAnError(t *testing.T) {
 	pool := pgtest.New(t, spec().Schema(), spec().Tracks()...)
 	cfg := Config{
 		Config: app.Config{

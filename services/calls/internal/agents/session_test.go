@@ -80,7 +80,7 @@ func TestNewAndChange_RefuseCallsLongerThanTheModelSession(t *testing.T) {
 }
 
 // The agent was stored before its kind had a limit for max_call_seconds.
-func TestChange_AgentOverTheSessionLimitAcceptsOtherSettings(t *testing.T) {
+func TestChange_AgentWithATooLongCallLimitCanBeRenamed(t *testing.T) {
 	t.Parallel()
 	a := Agent{Name: "Ada", MaxCallSeconds: 14400, Settings: []byte(`{"kind":"openai_realtime"}`)}
 	if err := a.Change(body(t, `{"name":"Bo"}`)); err != nil {

@@ -162,7 +162,7 @@ func sameSteps(first, second, startedCall string) bool {
 
 // The pre-check allows the second request after the erasure, but the order to erase arrives later.
 // This order must not erase the second request.
-func TestErasure_DoesNotEraseARequestThatWasAllowedLater(t *testing.T) {
+func TestErasure_KeepsARequestCreatedAfterTheErasure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	before := r.createWithSecret()

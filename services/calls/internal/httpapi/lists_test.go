@@ -159,7 +159,7 @@ func TestLists_ErrorNamesTheMalformedParameter(t *testing.T) {
 	}
 }
 
-func TestRead_MissingTranscriptAndRecordingAre404(t *testing.T) {
+func TestCalls_MissingTranscriptAndRecordingAre404(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())

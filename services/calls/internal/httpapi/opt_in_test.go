@@ -130,7 +130,7 @@ func (a *account) crashAndRepeat(event proto.Message) {
 	a.publish(event, event)
 }
 
-func TestOptIn_CallEventHasTheTranscript(t *testing.T) {
+func TestRecordingReadyEvent_ContainsTheTranscript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.exec(
@@ -213,7 +213,7 @@ func TestOptIn_RequestWithoutACallHasOneEvent(t *testing.T) {
 	}
 }
 
-func TestOptIn_RequestThatFailsWithACallHasNoEvent(t *testing.T) {
+func TestOptInEvents_AreNotPublishedForAFailedCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
@@ -225,7 +225,7 @@ func TestOptIn_RequestThatFailsWithACallHasNoEvent(t *testing.T) {
 
 // call_id in the event of a request is the id of the request. A webhook-dispatcher of an earlier
 // version parks a record without call_id.
-func TestOptIn_EventOfARequestHasCallIDAndCallRequestID(t *testing.T) {
+func TestOptInEvents_RequestEventHasCallIDAndCallRequestID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
@@ -267,7 +267,7 @@ func TestErasure_ErasesTheEventsOfRequestsWithoutACall(t *testing.T) {
 
 // A replica of an earlier version has stored the recording without publishing an event. A later
 // event of the call must make a current replica publish call.recording_ready.
-func TestOptIn_AnnouncesARecordingThatAnEarlierVersionStored(t *testing.T) {
+func TestRecordingReadyEvent_IsPublishedForARecordingOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())

@@ -188,7 +188,7 @@ func TestLists_RefuseCursorsOfOtherLists(t *testing.T) {
 
 // The times in the filters can have any UTC offset. A plus sign that is not percent-encoded is
 // accepted too.
-func TestCalls_CreatedAfterAndBeforeAreExclusive(t *testing.T) {
+func TestCalls_CreatedAfterAndCreatedBeforeExcludeTheGivenTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -220,7 +220,7 @@ func TestCalls_CreatedAfterAndBeforeAreExclusive(t *testing.T) {
 }
 
 // recording_url and transcript are present only if a recording or a transcript exists.
-func TestViews_HaveExactlyTheDocumentedKeys(t *testing.T) {
+func TestResponses_HaveExactlyTheDocumentedFields(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())

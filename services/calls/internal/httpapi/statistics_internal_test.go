@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestStarts_IntervalsBeginAtHoursAndDaysOfTheTimeZone(t *testing.T) {
+func TestStatistics_IntervalsBeginAtHoursAndDaysOfTheTimeZone(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, query string
