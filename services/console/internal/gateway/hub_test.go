@@ -353,7 +353,7 @@ func TestHub_ASessionWithoutAccessGetsNoStream(t *testing.T) {
 	}
 }
 
-func TestHub_AnExpiredPositionResetsTheBrowsers(t *testing.T) {
+func TestHub_ExpiredPositionSendsAResetEventToTheBrowsers(t *testing.T) {
 	t.Parallel()
 	f, hub := newFakeStream(t)
 	sub := subscribe(t, hub, "one", "")
@@ -395,7 +395,7 @@ func TestHub_SlowBrowserGetsAResetEvent(t *testing.T) {
 
 // Each subscriber first requests the stream with its own session, because the gateway must record
 // each person who reads turns.
-func TestHub_TurnsReachOnlyTheirSubscribers(t *testing.T) {
+func TestHub_OnlySubscribersOfTranscriptTurnsReceiveThem(t *testing.T) {
 	t.Parallel()
 	f, hub := newFakeStream(t)
 	events := subscribe(t, hub, "events", "")
@@ -453,7 +453,7 @@ func TestHub_TurnsReachOnlyTheirSubscribers(t *testing.T) {
 	}
 }
 
-func TestHub_ASlowBrowserLosesTurns(t *testing.T) {
+func TestHub_SlowBrowserLosesTranscriptTurns(t *testing.T) {
 	t.Parallel()
 	f := &sharedStream{key: streamKey{turns: true}}
 	slow := &Subscription{C: make(chan Event, 1)}

@@ -26,7 +26,7 @@ func refuse(message string) http.HandlerFunc {
 	}
 }
 
-func TestSystemEmergency_ShowsNamesOfPausesAndNumbersOfCalls(t *testing.T) {
+func TestSystemEmergency_ShowsPausesAndCallCounts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	s.set("GET /admin/v1/workspaces", map[string]any{"data": []any{map[string]any{"id": workspaceID, "name": `<b>Acme`}}})
@@ -95,7 +95,7 @@ func TestSystemEmergency_PausesOnlyIfTheConfirmationWordWasTyped(t *testing.T) {
 	}
 }
 
-func TestSystemEmergency_ResumesWithoutAReason(t *testing.T) {
+func TestSystemEmergency_ResumingDialingNeedsNoReason(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	w := s.submit("/operator/emergency", url.Values{"scope": {"everything"}, "state": {"active"}})

@@ -77,7 +77,7 @@ func spanText(spans []span) string {
 	return strings.Join(texts, ",")
 }
 
-func TestWeek_AppliesTheCountryPacksAndHolidaysOfANumber(t *testing.T) {
+func TestWeek_AppliesThePolicyPacksAndHolidaysOfANumber(t *testing.T) {
 	t.Parallel()
 	rule := packRule{Hours: map[string][]string{},
 		Holidays:     []holiday{{Name: "Thanksgiving", Month: 11, Weekday: "thu", OnOrAfter: 22}},

@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/console/internal/gateway"
 )
 
-func TestLive_LinksToTheOptOutFormOfTheCalledPerson(t *testing.T) {
+func TestLivePage_LinksToTheOptOutFormOfThePerson(t *testing.T) {
 	t.Parallel()
 	call := func(direction, from, to string) map[string]any {
 		return map[string]any{"id": agentID, "direction": direction, "from": from, "to": to, "status": "ringing",
@@ -48,7 +48,7 @@ func TestLive_LinksToTheOptOutFormOfTheCalledPerson(t *testing.T) {
 
 // After an event, the script reads the changed calls only: two requests per call instead of eight.
 // So the page can follow every event.
-func TestLive_ReadsOnlyTheChangedCalls(t *testing.T) {
+func TestLivePage_ReadsOnlyTheChangedCalls(t *testing.T) {
 	t.Parallel()
 	const running, ended = "01a218cb-00ad-7433-a772-000000000001", "01a218cb-00ad-7433-a772-000000000002"
 	const unknown = "01a218cb-00ad-7433-a772-000000000003"

@@ -224,7 +224,7 @@ func TestServer_SetsTheSecurityHeadersOnEveryResponse(t *testing.T) {
 	}
 }
 
-func TestServer_RefusesOtherHosts(t *testing.T) {
+func TestServer_RefusesRequestsForUnknownHosts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	for _, host := range []string{"evil.example.com", "127.0.0.1", "console.example.com:8080",
@@ -556,7 +556,7 @@ func boolToInt(b bool) int {
 	return 0
 }
 
-func TestAssets_AreCachedUnderTheirVersionOnly(t *testing.T) {
+func TestAssets_AreCachedOnlyIfTheURLHasTheCurrentVersion(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Owner)
 	path, err := s.server.assets.url("console.css")

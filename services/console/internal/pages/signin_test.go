@@ -107,7 +107,7 @@ func TestInvitation_TokenIsNotSentToOtherSites(t *testing.T) {
 	wantBody(t, w, "You are invited to Demo as Viewer.")
 }
 
-func TestReason_EndsWithTheSession(t *testing.T) {
+func TestReason_IsDeletedAtTheEndOfTheSession(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	given := s.do(s.request("POST", "/w/"+workspaceID+"/reason", url.Values{"reason": {"complaint 7"}}))

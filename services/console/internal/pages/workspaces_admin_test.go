@@ -211,7 +211,7 @@ func TestRates_InvalidRatesAreNotSent(t *testing.T) {
 	}
 }
 
-func TestThreshold_EmptyValueTurnsTheEventOff(t *testing.T) {
+func TestLowBalanceThreshold_EmptyValueIsSentAsNull(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
 	setWorkspace(s)
