@@ -278,7 +278,7 @@ func TestPreCheck_StoresTheDecisionOfARefusedDestination(t *testing.T) {
 	}
 }
 
-func TestPreCheck_RefusedRequestIsEvaluatedAgain(t *testing.T) {
+func TestPreCheck_ResultOfARefusedRequestIsNotReused(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.change(t, number, contacts.OptOut)
@@ -324,7 +324,7 @@ func TestPreCheck_ReportsRefusalsInTheDocumentedOrder(t *testing.T) {
 	expect("another workspace's contact", foreignRequest, "invalid_contact")
 }
 
-func TestPreCheck_ReturnsTheWantedTimeOrTheNextOpening(t *testing.T) {
+func TestPreCheck_ReturnsTheEarliestPermittedTime(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.policy(t, `{"window":{"start":"09:00","end":"20:00"},"timezone":"UTC"}`)

@@ -26,7 +26,7 @@ const (
 
 // The gates are evaluated again with the stored inputs of each decision, and must give the same
 // outcome. The decisions cover every rule, in the pre-check and in the dial-time check.
-func TestDecisions_StoredInputsGiveTheSameOutcome(t *testing.T) {
+func TestDecisions_StoredInputsReproduceTheOutcome(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.policy(t, `{"window":{"start":"09:00","end":"17:00","days":["mon","wed"]},"timezone":"recipient"}`)

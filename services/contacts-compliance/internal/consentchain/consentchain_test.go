@@ -38,7 +38,7 @@ func exampleRow() consentchain.Row {
 }
 
 // Stored signatures are verified for years, so the signed bytes must never change.
-func TestSign_SignedBytesDoNotChange(t *testing.T) {
+func TestSign_SignedBytesEqualThoseOfEarlierVersions(t *testing.T) {
 	t.Parallel()
 	k := keys(t, "", entry("k1", 'a'))
 	row, bare := exampleRow(), consentchain.Row{Kind: "opt_out"}
@@ -84,7 +84,7 @@ func walk(k *consentchain.Keys, head consentchain.SignedLink, rows ...consentcha
 	return chain.Finish(&head)
 }
 
-func TestVerifier_NeedsBothKeysAfterARotation(t *testing.T) {
+func TestVerifier_NeedsTheOldAndTheNewKeyAfterARotation(t *testing.T) {
 	t.Parallel()
 	old, both, fresh := keys(t, "", entry("old", 'a')), keys(t, "", entry("new", 'b'), entry("old", 'a')),
 		keys(t, "", entry("new", 'b'))

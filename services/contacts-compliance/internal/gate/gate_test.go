@@ -174,7 +174,7 @@ func TestEvaluate_UnknownZoneMessageNamesTheMetadataField(t *testing.T) {
 }
 
 // The facts are encoded as JSON and decoded again. The outcome must be the same.
-func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
+func TestEvaluate_StoredFactsReproduceTheOutcome(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFacts(t)

@@ -156,7 +156,7 @@ func TestReport_ShowsHoursAndCapsOfPolicyPacks(t *testing.T) {
 
 // Report evaluates every gate, but Evaluate stops at the first gate that refuses. For every call,
 // they must give the same result.
-func TestReport_AllGatesPassIfAndOnlyIfTheCallIsOpen(t *testing.T) {
+func TestReport_AllGatesPassOnlyIfEvaluateAllowsTheCall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFacts(t)

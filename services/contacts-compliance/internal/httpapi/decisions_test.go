@@ -211,7 +211,7 @@ INSERT INTO decisions (id, workspace_id, call_request_id, phone_e164, kind, inpu
 VALUES ($1, $2, $3, '+14155552671', 'dial', '{"stage":"dial","dnd_status":"clean"}', 0, 'open', '', '', '', now(),
 	now())`
 
-func TestOwnDecisions_DecisionStoredByAnEarlierVersionHasNoGates(t *testing.T) {
+func TestDecisions_DecisionOfAnEarlierVersionHasNoGates(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	id := uuid.Must(uuid.NewV7())

@@ -209,7 +209,7 @@ func TestPreCheck_UsesTheContactsZoneIfTheNumberHasNone(t *testing.T) {
 	}
 }
 
-func TestInternalAPI_RefusesOtherCallers(t *testing.T) {
+func TestInternalAPI_RefusesServicesWithoutPermission(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	pre := connect.NewRequest(&compliancev1.PreCheckRequest{})

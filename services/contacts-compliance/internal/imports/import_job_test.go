@@ -268,7 +268,7 @@ func TestImport_RepeatedFileChangesNothing(t *testing.T) {
 
 // The process of an import can die or lose its claim at any point. The result must be the same as
 // without an interruption.
-func TestImport_InterruptedImportHasTheSameResult(t *testing.T) {
+func TestImport_InterruptionDoesNotChangeTheResult(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	id := r.start(listFile(25_000), 5)
