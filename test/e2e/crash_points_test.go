@@ -13,7 +13,7 @@ import (
 )
 
 // TestFailpoints_WorkCompletesAfterEachKill kills a process at each failpoint. It includes the
-// dialer's failpoints only with -large, because TestCrash_CrashAtAFailpointNeverDialsTwice also
+// dialer's failpoints only with -large, because TestCrash_CrashAtAFailpointCausesNoSecondDial also
 // covers them.
 func TestFailpoints_WorkCompletesAfterEachKill(t *testing.T) {
 	w := stack(t)

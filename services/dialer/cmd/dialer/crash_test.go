@@ -49,7 +49,7 @@ func crashPoints(t *testing.T) (points []string) {
 
 // The test starts three independent dialers. Each dialer crashes at one third of the failpoints,
 // one after the other.
-func TestCrash_CrashAtAFailpointNeverDialsTwice(t *testing.T) {
+func TestCrash_CrashAtAFailpointCausesNoSecondDial(t *testing.T) {
 	t.Parallel()
 	const dialers = 3
 	points := crashPoints(t)
@@ -171,7 +171,7 @@ func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
 	return callID
 }
 
-func TestCrash_NextProcessHangsUpTheCall(t *testing.T) {
+func TestCrash_RestartedDialerHangsUpTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "8") // all durations are multiplied by 8, so a simulated person talks for at least 16 s
 	first := r.dialer()
@@ -283,7 +283,7 @@ func TestCrash_CallsOfTheOtherReplicaContinue(t *testing.T) {
 	}
 }
 
-func TestStop_NextProcessContinuesTheCalls(t *testing.T) {
+func TestStop_RestartedDialerContinuesTheCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "2")
 	first := r.dialer()

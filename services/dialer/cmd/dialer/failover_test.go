@@ -41,7 +41,7 @@ func (r *rig) trunkThat(p *process, name string, priority int, script func(*sipt
 	}
 }
 
-func TestFailover_NextTrunkIsNotDialedAfterACrash(t *testing.T) {
+func TestFailover_SecondTrunkIsNotDialedAfterACrash(t *testing.T) {
 	t.Parallel()
 	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	r := whole

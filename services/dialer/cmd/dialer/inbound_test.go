@@ -264,7 +264,7 @@ func TestInbound_CallOfADeadDialerIsNotCharged(t *testing.T) {
 	}
 }
 
-func TestInbound_EndIsPublishedAgainOnRequest(t *testing.T) {
+func TestInbound_EndEventIsPublishedAgainOnRequest(t *testing.T) {
 	t.Parallel()
 	r, _ := priced(t, "0.05", &eventv1.InboundSettings{
 		PerMinuteMicro: 20_000, IncrementSeconds: 6, MaxConcurrent: 7, MaxCallSeconds: 90,

@@ -90,7 +90,7 @@ func TestModes_EachCallUsesTheCarrierOfItsWorkspace(t *testing.T) {
 
 // The dialer must not place a live call at the simulated carrier while the trunks refuse it. It
 // must not place a test call over a trunk while the simulated carrier is down.
-func TestModes_NoCallMovesToTheOtherCarrier(t *testing.T) {
+func TestModes_NoCallUsesTheCarrierOfTheOtherMode(t *testing.T) {
 	t.Parallel()
 	live := newRig(t, "0")
 	p := live.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_FAILURES=1")

@@ -135,7 +135,7 @@ func (r *rig) wantEachDialedOnce(requests int) {
 
 // The pause begins while the first trunk processes the INVITE. The first trunk then refuses the
 // call. Without the pause, the dialer would send the call to the next trunk.
-func TestPause_RefusedCallIsNotSentToTheNextTrunk(t *testing.T) {
+func TestPause_CallRefusedByATrunkIsNotSentToAnotherTrunk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
@@ -171,7 +171,7 @@ func TestPause_RefusedCallIsNotSentToTheNextTrunk(t *testing.T) {
 	}
 }
 
-func TestPause_CallsOfAPausedTrunkUseTheOtherTrunk(t *testing.T) {
+func TestPause_CallsUseTheTrunkThatIsNotPaused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))

@@ -160,7 +160,7 @@ func (r *rig) maxConcurrent() (most int) {
 	return most
 }
 
-func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
+func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnotherWorkspace(t *testing.T) {
 	t.Parallel()
 	// One workspace is allowed to use 18 of the 20 channels. The backlog occupies them for more
 	// than a minute, because each call lasts longer than one second.

@@ -341,7 +341,7 @@ const silent = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 
 // The error must name the carrier, not the callee, and must not say that the state of the call is
 // unknown.
-func TestTrunk_RequestFailsIfTheTrunkIsAtFault(t *testing.T) {
+func TestTrunk_RefusedRequestFailsWithProviderUnavailable(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, scenario string

@@ -65,7 +65,7 @@ func TestCircuits_AreIndependentForEachAddress(t *testing.T) {
 	})
 }
 
-func TestCircuits_CanceledOpenCountsAsAFailureOnlyIfItWasSlow(t *testing.T) {
+func TestCircuits_CanceledConnectionIsAFailureOnlyIfItWasSlow(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

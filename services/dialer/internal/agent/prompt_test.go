@@ -87,7 +87,7 @@ func TestInstructions_SizeOfVariablesIsLimited(t *testing.T) {
 	}
 }
 
-func TestSayExactly_TranslatesIfNeeded(t *testing.T) {
+func TestSayExactly_RequestsATranslationOfAForeignSentence(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name       string

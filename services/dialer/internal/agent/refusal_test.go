@@ -11,7 +11,7 @@ type refusalTest struct {
 	want     bool
 }
 
-func TestRefusesFurtherCalls_RecognisesPlainRefusals(t *testing.T) {
+func TestRefusal_IsRecognisedInPlainSentences(t *testing.T) {
 	t.Parallel()
 	for _, test := range refusalTests() {
 		t.Run(test.language+"/"+test.name, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestRefusesFurtherCalls_RecognisesPlainRefusals(t *testing.T) {
 	}
 }
 
-func TestRefusesFurtherCalls_SupportsTheLanguagesOfTheDisclosure(t *testing.T) {
+func TestRefusal_EveryDisclosureLanguageHasPhrases(t *testing.T) {
 	t.Parallel()
 	refused, allowed := map[string]int{}, map[string]int{}
 	for _, test := range refusalTests() {
@@ -52,7 +52,7 @@ func TestRefusesFurtherCalls_SupportsTheLanguagesOfTheDisclosure(t *testing.T) {
 
 // A later sentence must not cancel a refusal that contains a word such as "again" or "stop". A
 // complaint that mentions a time must not cancel a refusal.
-func TestRefusesFurtherCalls_LaterSentenceCanCancelARefusal(t *testing.T) {
+func TestRefusal_CanBeCanceledByALaterSentence(t *testing.T) {
 	t.Parallel()
 	limited := map[string]int{}
 	for _, test := range limitedRefusalTests() {

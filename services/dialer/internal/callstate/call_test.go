@@ -30,7 +30,7 @@ func outbound() *callstate.Call {
 
 func lastEvent(c *callstate.Call) *eventv1.Call { return c.Facts()[len(c.Facts())-1].Event.GetCall() }
 
-func TestZone_FallsBackToTheNumberAndThenToUTC(t *testing.T) {
+func TestZone_FallsBackToTheNumbersZoneAndThenToUTC(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ named, number, want string }{
 		{"Asia/Tokyo", "+18005551234", "Asia/Tokyo"}, {"Asia/Tokyo", "+14155550101", "Asia/Tokyo"}, {"", "+14155550101",
@@ -333,7 +333,7 @@ func TestCall_StatusOnlyMovesForward(t *testing.T) {
 	})
 }
 
-func TestFact_SameStatusChangeHasTheSameID(t *testing.T) {
+func TestFact_RepeatedStatusChangeKeepsItsID(t *testing.T) {
 	first := outbound()
 	second := *first
 	first.Initiate(at(0))

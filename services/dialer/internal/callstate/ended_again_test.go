@@ -11,7 +11,7 @@ import (
 
 // A consumer can apply the event of EndedAgain instead of the first end event. So the event must
 // have the same id until the call changes.
-func TestEndedAgain_EventHasTheSameIDWhileTheCallIsUnchanged(t *testing.T) {
+func TestEndEvent_RepeatedEventKeepsItsID(t *testing.T) {
 	t.Parallel()
 	request := uuid.New()
 	ended := time.Now()

@@ -226,7 +226,7 @@ func TestTranscript_OmitsTextWhoseAudioWasNotSent(t *testing.T) {
 
 // An agent of kind media_ws sends a mark after the disclosure. Without this mark, there must be no
 // record of the disclosure.
-func TestDisclosure_RecordsTheMarkedAudioOfAMediaWSAgent(t *testing.T) {
+func TestDisclosure_RecordNeedsTheMarkOfAMediaWSAgent(t *testing.T) {
 	t.Parallel()
 	for _, marks := range []bool{true, false} {
 		converse(t, agent.Settings{Kind: agent.MediaWS}, func(k *conversationTest) {

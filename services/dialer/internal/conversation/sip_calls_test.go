@@ -228,7 +228,7 @@ func TestSIPCall_EndsWhenThePersonHangsUp(t *testing.T) {
 	}
 }
 
-func TestSIPCall_ContinuesAfterAHold(t *testing.T) {
+func TestSIPCall_ContinuesAfterThePersonPutItOnHold(t *testing.T) {
 	r := newCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
 	r.pickUp()
 	offer := func(d sdp.Direction) {

@@ -432,7 +432,7 @@ func TestConversation_SendsToolResults(t *testing.T) {
 	}
 }
 
-func TestConversation_EndCallRequestsNoResponse(t *testing.T) {
+func TestConversation_EndCallToolRequestsNoResponse(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Reply: func(string) modeltest.LiveReply {
 		return modeltest.LiveReply{Text: "Goodbye.", Tool: agent.ToolEndCall, Args: `{"outcome":"interested"}`}

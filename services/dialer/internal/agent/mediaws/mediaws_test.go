@@ -240,7 +240,7 @@ func TestSession_SendsMessagesInTheMediaStreamsFormat(t *testing.T) {
 	take(t, s, agent.Closed)
 }
 
-func TestMark_IsReturnedAfterTheAudioBeforeItWasPlayed(t *testing.T) {
+func TestMark_IsReturnedAfterAllPrecedingAudioWasPlayed(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
@@ -293,7 +293,7 @@ func TestMark_IsReturnedAfterTheAudioBeforeItWasPlayed(t *testing.T) {
 
 // The audio before the mark recording_notice is the recording notice. If there is no such audio, or
 // if the call is not recorded, the session must not emit Noticed.
-func TestRecordingNoticeMark_EmitsNoticed(t *testing.T) {
+func TestRecordingNoticeMark_EmitsTheNoticedEvent(t *testing.T) {
 	t.Parallel()
 	for _, notice := range []string{"", "This call is recorded."} {
 		b := newBot(t)

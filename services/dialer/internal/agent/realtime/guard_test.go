@@ -11,7 +11,7 @@ import (
 
 // The operator's model has a private address, and a host name of a workspace can resolve to it. The
 // workspace must not be able to connect to this address.
-func TestClient_WorkspaceCannotReachTheOperatorsAddress(t *testing.T) {
+func TestClient_WorkspaceCannotConnectToTheOperatorsModel(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(operators.Close)

@@ -351,7 +351,7 @@ func lineAfterGreeting(t *testing.T, opts modeltest.RealtimeOptions) *line {
 	return l
 }
 
-func TestInterrupted_TruncatesTheItemAtThePlayedAudio(t *testing.T) {
+func TestInterruption_TruncatesTheItemAfterThePlayedAudio(t *testing.T) {
 	t.Parallel()
 	l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 	greeting := l.all(agent.Utterance)[1].Item

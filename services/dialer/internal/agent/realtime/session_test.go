@@ -327,7 +327,7 @@ func TestHearAudio_NeverBlocks(t *testing.T) {
 }
 
 // The person interrupts the agent while the model is still sending audio of the item.
-func TestInterrupted_DropsFurtherAudioOfTheItem(t *testing.T) {
+func TestInterruption_DropsFurtherAudioOfTheItem(t *testing.T) {
 	t.Parallel()
 	l := lineAfterGreeting(t, modeltest.RealtimeOptions{})
 	greeting := l.all(agent.Utterance)[1].Item
