@@ -67,7 +67,7 @@ func TestCallback_StoresAFutureTimeInThePersonsZone(t *testing.T) {
 	}
 }
 
-func TestTransfer_RefusesTargetsOutsideTheSettings(t *testing.T) {
+func TestTransfer_RefusesTargetsThatTheSettingsDoNotContain(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{Transfers: map[string]string{"desk": "+41440000000"}}
 	converse(t, settings, func(k *conversationTest) {

@@ -20,7 +20,7 @@ import (
 
 // The message "dial intents can be published again" may be logged only if dialing has stopped
 // before. This test is not parallel, because it replaces the default logger.
-func TestPublisher_FirstStartLogsNoRecovery(t *testing.T) {
+func TestPublisher_LogsNoRecoveryIfNoOutageHappened(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))

@@ -550,7 +550,7 @@ func TestReconcile_ChangesNothingIfAnotherDialerHasReconciled(t *testing.T) {
 
 // A dialer can die after it has published an intent and before the commit of the fence. If the
 // database server has not changed, another dialer can dial the request.
-func TestReconcile_DoesNotSettleIntentsOfTheSameDatabaseServer(t *testing.T) {
+func TestReconcile_SettlesNoIntentIfTheDatabaseServerIsUnchanged(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
@@ -661,7 +661,7 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	}
 }
 
-func TestReconcile_RestoresWhoCreatedALostRequest(t *testing.T) {
+func TestReconcile_RestoresWhetherAPersonCreatedALostRequest(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
@@ -934,7 +934,7 @@ func TestReconcile_UndecodableIntentNeedsConfirmation(t *testing.T) {
 	}
 }
 
-func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
+func TestAdvance_MovesThePositionsToTheEndOfTheTopic(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()
@@ -988,7 +988,7 @@ func TestAdvance_KeepsThePositionWhileAClaimCanCommitAFence(t *testing.T) {
 
 // A request is claimed while the reconciler reads the end of the topic. The intent of this claim
 // can be before that end.
-func TestAdvance_KeepsThePositionForAClaimMadeDuringTheRead(t *testing.T) {
+func TestAdvance_KeepsThePositionForAClaimMadeWhileOffsetsAreRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
@@ -1034,7 +1034,7 @@ func TestAdvance_KeepsThePositionForAClaimMadeDuringTheRead(t *testing.T) {
 
 // The intent for the next trunk can be in the topic before the fence for that trunk commits. So
 // the position must not move past this intent.
-func TestAdvance_KeepsThePositionWhileTheNextTrunkCanGetAFence(t *testing.T) {
+func TestAdvance_KeepsThePositionWhileASecondTrunkCanBeTried(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		// since is the time from the commit of the fence until the offsets were read. It is negative if
@@ -1078,7 +1078,7 @@ func TestAdvance_KeepsThePositionWhileTheNextTrunkCanGetAFence(t *testing.T) {
 
 // Under load, there are always newer claims. So the positions must not wait for claims that were
 // made after the end of the topic was read.
-func TestAdvance_WaitsOnlyForClaimsMadeBeforeTheEndWasRead(t *testing.T) {
+func TestAdvance_IgnoresClaimsMadeAfterTheOffsetsWereRead(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.reconcile()

@@ -41,7 +41,7 @@ func TestRun_RequestWithoutACallerNumberIsPutBack(t *testing.T) {
 
 // TrunkNumber is true if the caller number is one of the trunk's caller_ids, and false if it is the
 // agent's number.
-func TestRun_SetsTrunkNumberForACallerIDOfTheTrunk(t *testing.T) {
+func TestRun_TrunkNumberIsTrueOnlyForACallerIDOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	const ofAgent, ofTrunk = "+14155550100", "+14155550101"
 	tests := []struct {

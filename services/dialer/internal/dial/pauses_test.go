@@ -138,7 +138,7 @@ func trimCauses(calls []string) (statuses []string) {
 }
 
 // The first trunk refused the call. Dialing is paused while the second trunk processes the call.
-func TestPause_RequestAtTheSecondTrunkIsQueuedAgain(t *testing.T) {
+func TestPause_RequestIsQueuedAgainDuringItsAttemptAtASecondTrunk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.pauses = dialqueue.NewPauseMonitor(d.store().LatestPauses, prometheus.NewRegistry())

@@ -321,7 +321,7 @@ func notSent(carrier.Originate) error {
 
 // dialed_at must be the time of the first INVITE to the trunk whose response is the result. If no
 // INVITE was sent to the second trunk, the result is the first trunk's response.
-func TestTryNextTrunk_DialedAtBelongsToTheTrunkOfTheResult(t *testing.T) {
+func TestTryNextTrunk_StoresTheDialTimeOfTheTrunkThatResponded(t *testing.T) {
 	t.Parallel()
 	busy := refuse(callstate.NormalTemporaryFailure, "one")
 	for name, tt := range map[string]struct {

@@ -135,7 +135,7 @@ func TestPauseMonitor_PermitsNothingWithoutTheDatabase(t *testing.T) {
 	}
 }
 
-func TestPauseMonitor_ConcurrentPermitsShareOneRead(t *testing.T) {
+func TestPauseMonitor_ConcurrentChecksReadTheDatabaseOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &pauseTable{latency: 100 * time.Millisecond}

@@ -138,7 +138,7 @@ func TestDialing_UnknownScopeIsAnsweredWith404(t *testing.T) {
 	}
 }
 
-func TestDialing_StateNamesTheAPIKeyThatChangedIt(t *testing.T) {
+func TestDialing_StateContainsTheAPIKeyThatChangedIt(t *testing.T) {
 	t.Parallel()
 	o, key := open(t), uuid.Must(uuid.NewV7())
 	send := func(workspace uuid.UUID, method, body string) map[string]any {
@@ -172,7 +172,7 @@ func TestDialing_StateNamesTheAPIKeyThatChangedIt(t *testing.T) {
 	}
 }
 
-func TestDialing_StateNamesThePersonWhoPaused(t *testing.T) {
+func TestDialing_StateContainsThePersonWhoPausedDialing(t *testing.T) {
 	t.Parallel()
 	o, person := open(t), uuid.Must(uuid.NewV7())
 	const path = "/admin/v1/dialing"

@@ -86,7 +86,7 @@ func TestTrunks_ShowTheStateOfAllReplicas(t *testing.T) {
 }
 
 // If a change was stored, the request must succeed even if the reports cannot be read.
-func TestTrunks_SucceedIfReportsCannotBeRead(t *testing.T) {
+func TestTrunks_RequestsSucceedIfReplicaReportsCannotBeRead(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	_, err := o.pool.Exec(t.Context(),

@@ -218,7 +218,7 @@ func TestAgentKeys_AreStoredEncryptedAndNeverReturned(t *testing.T) {
 }
 
 // The record of a new agent can arrive from agents.v1 after this request.
-func TestAgentKeys_PutWaitsForTheRecordOfANewAgent(t *testing.T) {
+func TestAgentKeys_PUTRequestWaitsForTheRecordOfANewAgent(t *testing.T) {
 	t.Parallel()
 	o, late := open(t), uuid.New()
 	done := make(chan int, 1)
@@ -238,7 +238,7 @@ func TestAgentKeys_PutWaitsForTheRecordOfANewAgent(t *testing.T) {
 	}
 }
 
-func TestTrunks_IfMatchRefusesAnOldVersion(t *testing.T) {
+func TestTrunks_ChangeWithAnOldETagIsRefused(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	send := func(method, path, body, tag string) *httptest.ResponseRecorder {

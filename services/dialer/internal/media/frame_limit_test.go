@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestFrameLimit_PermitsABurstAndThenRealTime(t *testing.T) {
+func TestFrameLimit_PermitsABurstAndThenOneFrameEvery20Milliseconds(t *testing.T) {
 	var l FrameLimit
 	pass := func(n int, now time.Duration) (passed int) {
 		for range n {

@@ -182,7 +182,7 @@ func TestJitterBuffer_AcceptsPacketsOfAnyLength(t *testing.T) {
 	}
 }
 
-func TestJitterBuffer_PassesSilenceDuringAPause(t *testing.T) {
+func TestJitterBuffer_ReturnsSilenceWhileTheSenderPauses(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.advanceTo(500) // the sender skipped the frames 1 to 24

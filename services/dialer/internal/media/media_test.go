@@ -211,7 +211,7 @@ func TestStream_ReportsFramesThatWereNotSent(t *testing.T) {
 	}
 }
 
-func TestStream_ConvertsALaw(t *testing.T) {
+func TestStream_ConvertsBetweenPCMAAndPCMU(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t, func(a *sdp.Agreed) { a.Codecs = []sdp.Codec{sdp.PCMA, sdp.PCMU} })
 	d.script = "a"
@@ -299,7 +299,7 @@ func TestStream_IgnoresPacketsFromUnknownAddresses(t *testing.T) {
 	}
 }
 
-func TestStream_AcceptsOneOtherPortOfThePeer(t *testing.T) {
+func TestStream_FollowsThePeerToADifferentPort(t *testing.T) {
 	d := newStreamTest(t)
 	d.connect(t)
 	nearby := netip.AddrPortFrom(far.Addr(), 1024)

@@ -50,7 +50,7 @@ func TestTimeout_RTCPPacketRestartsTheTimeout(t *testing.T) {
 }
 
 // Leg.Timeout replaces Settings.FirstPacket only if it is longer than Settings.FirstPacket.
-func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
+func TestTimeout_TimeoutOfALegReplacesTheDefaultTimeout(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
@@ -87,7 +87,7 @@ func TestTimeout_LegTimeoutReplacesTheSettings(t *testing.T) {
 	}
 }
 
-func TestOpen_ReadsRTCPOnTheNextPort(t *testing.T) {
+func TestOpen_ReceivesRTCPOnThePortAfterTheRTPPort(t *testing.T) {
 	t.Parallel()
 	bind := netip.MustParseAddr("127.0.0.1")
 	streams, err := New(Settings{Bind: bind, PortLow: 38000, PortHigh: 39998}, nil)

@@ -257,7 +257,7 @@ func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 
 // The stream must adapt to an agent that sends in real time. A frame must then wait at most 10 ms,
 // even if it arrives 4 ms later than the frames before.
-func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
+func TestSpeakSoon_RealTimeAudioWaitsAtMost10Milliseconds(t *testing.T) {
 	for after := range 20 {
 		d := newStreamTest(t)
 		d.connect(t)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestSince_AnswerExpires2SecondsAfterAnEarlierRead(t *testing.T) {
+func TestSince_AnswerExpires2SecondsAfterTheDataWasRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		read := time.Now()

@@ -61,7 +61,7 @@ func TestMerge_CombinesTheReportsOfAllReplicas(t *testing.T) {
 	}
 }
 
-func TestOfTrunk_OmitsReportsOfOlderVersions(t *testing.T) {
+func TestOfTrunk_OmitsReportsAboutOldVersionsOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	id := uuid.New()
 	reports := []replicas.StoredReport{

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestJob_DeletesTranscriptsADayAfterTheEnd(t *testing.T) {
+func TestJob_DeletesTranscriptsADayAfterTheEndOfTheCall(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(
 		t,

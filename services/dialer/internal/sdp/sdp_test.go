@@ -222,7 +222,7 @@ func TestReadAnswer_AcceptsAUsableAnswerAndRefusesOthers(t *testing.T) {
 	}
 }
 
-func TestReadAnswer_CallThatThisSideHoldsStaysOnHold(t *testing.T) {
+func TestReadAnswer_CallThatTheDialerPutOnHoldStaysOnHold(t *testing.T) {
 	got, err := session().ReadAnswer([]byte(theirs("0", "").String()), sdp.SendOnly)
 	if err != nil {
 		t.Errorf("answered sendrecv to our sendonly: ReadAnswer: %v", err)

@@ -333,7 +333,7 @@ Content-Length: 0
 ]]></send><recv response="200"/>`
 )
 
-func TestDrain_DispatcherSendsNewCallsToAnotherUserAgent(t *testing.T) {
+func TestDrain_KamailioSendsNewCallsToAnotherUserAgent(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	one, other := newCallee(t), newCallee(t)

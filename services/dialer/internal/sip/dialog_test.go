@@ -102,7 +102,7 @@ func TestInvite_EndsTheCallIfTheFirstResponseIsTooLate(t *testing.T) {
 }
 
 // The test also checks that each retransmission of a 200 gets a new ACK with a new branch.
-func TestInvite_HangsUpOtherPhonesOfAForkedINVITE(t *testing.T) {
+func TestInvite_ForkedINVITEKeepsOnlyTheFirstPhoneThatAnswers(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	branches := make(chan string, 8)
 	r.far.On("01", func(c *siptest.Call) {
@@ -140,7 +140,7 @@ func TestInvite_HangsUpOtherPhonesOfAForkedINVITE(t *testing.T) {
 	}
 }
 
-func TestOffered_PeerHoldsAndResumesTheCall(t *testing.T) {
+func TestReinvite_PutsTheCallOnHoldAndResumesIt(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		hold := strings.ReplaceAll(answer, "RTP/AVP 0\r\n", "RTP/AVP 0\r\na=sendonly\r\n")
@@ -200,7 +200,7 @@ func TestOffered_PeerHoldsAndResumesTheCall(t *testing.T) {
 
 // RFC 3261 section 13.3.1.4 requires the retransmission of the 200 also for an INVITE within the
 // call.
-func TestOffered_200IsRetransmittedUntilTheACK(t *testing.T) {
+func TestReinvite_200IsRetransmittedUntilTheACK(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, transport string) {
 		r := newFixture(t, transport)
 		r.far.On("01", func(c *siptest.Call) {

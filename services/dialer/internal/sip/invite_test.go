@@ -63,7 +63,7 @@ func TestHangup_SendsBYEAfterTheAnswer(t *testing.T) {
 	})
 }
 
-func TestInvite_RangIsCalledOnceForManyProvisionalResponses(t *testing.T) {
+func TestInvite_ReportsRingingOnceForManyProvisionalResponses(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.far.On("01", func(c *siptest.Call) {
 		for range 40 {

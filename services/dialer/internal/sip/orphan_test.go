@@ -243,7 +243,7 @@ func garbage() []string {
 }
 
 // A dead process dialed a call. The 200 of this call arrives while the next process starts.
-func TestOrphan_200ThatArrivesDuringTheStartIsHandled(t *testing.T) {
+func TestOrphan_200ThatArrivesWhileTheUserAgentStartsIsHandled(t *testing.T) {
 	t.Parallel()
 	address := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	peer, err := net.Dial("udp", address)

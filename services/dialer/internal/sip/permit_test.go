@@ -45,7 +45,7 @@ func (n slowNames) LookupSRV(ctx context.Context, service, proto, name string) (
 
 // The gate result expires before each of three INVITEs: the first INVITE, the INVITE to the second
 // address, and the INVITE with credentials.
-func TestInvite_CallsPermitBeforeEachINVITE(t *testing.T) {
+func TestInvite_NeedsANewPermitForEachINVITE(t *testing.T) {
 	var (
 		now     clock
 		permits atomic.Int32

@@ -187,7 +187,7 @@ func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 	}
 }
 
-func TestInvite_ReturnsNotSentIfNoAddressListens(t *testing.T) {
+func TestInvite_ReturnsANotSentErrorIfNoAddressListens(t *testing.T) {
 	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = portResolver{1, 2} })
 	r.trunk.Host, r.trunk.Port = "trunk.test", 0
 	var unsent *transport.NotSent
@@ -200,7 +200,7 @@ func TestInvite_ReturnsNotSentIfNoAddressListens(t *testing.T) {
 	}
 }
 
-func TestProbe_TriesTheNextAddress(t *testing.T) {
+func TestProbe_TriesTheSecondAddressIfTheFirstDoesNotListen(t *testing.T) {
 	known := portResolver{1, 0}
 	r := newFixture(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = known })
 	known[1] = r.far.Port(transport.TCP)

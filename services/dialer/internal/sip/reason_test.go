@@ -155,7 +155,7 @@ func FuzzReasonHeader(f *testing.F) {
 	})
 }
 
-func TestFinal_AllowsOtherTrunkOnlyForFaultsOfTheTrunk(t *testing.T) {
+func TestFinal_AllowsASecondTrunkOnlyForFaultsOfTheFirst(t *testing.T) {
 	t.Parallel()
 	for status := 300; status < 700; status++ {
 		want := slices.Contains([]int{401, 403, 407, 502, 503}, status)

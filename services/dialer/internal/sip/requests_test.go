@@ -81,7 +81,7 @@ func TestSession_HangsUpIfThePeerAnswersTheRefreshWith481(t *testing.T) {
 	r.dial("01").ends(callstate.RecoveryOnTimerExpire, true, "taken", "answered")
 }
 
-func TestSession_RequestsALongerIntervalAfter422(t *testing.T) {
+func TestSession_INVITEAfter422HasTheRequiredInterval(t *testing.T) {
 	r := newFixture(t, transport.UDP)
 	r.trunk.SessionTimer = 30 * time.Second
 	asked := make(chan string, 2)

@@ -33,7 +33,7 @@ func TestParseSessionExpires_ReadsValidAndRejectsInvalidValues(t *testing.T) {
 	}
 }
 
-func TestExpires_ReturnsTheTimesOfRefreshAndHangup(t *testing.T) {
+func TestSessionExpires_ReturnsTheTimesOfRefreshAndHangup(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		after, refresh, lost time.Duration
@@ -53,7 +53,7 @@ func TestExpires_ReturnsTheTimesOfRefreshAndHangup(t *testing.T) {
 	}
 }
 
-func TestExpires_AcceptRefusesAShortInterval(t *testing.T) {
+func TestSessionExpires_TooShortIntervalIsNotAccepted(t *testing.T) {
 	t.Parallel()
 	const least = 90 * time.Second
 	if _, small := (sip.Expires{After: 10 * time.Second}).Accept(least); !small {

@@ -43,7 +43,7 @@ func optOut(t *testing.T, x *fixture, callbacks sipcarrier.ConversationCallbacks
 
 // The database has the row of the call, so the events of the call must be stored before the
 // reconciliation.
-func TestEvents_OfAStoredCallAreStoredBeforeTheReconciliation(t *testing.T) {
+func TestEvents_AreStoredBeforeTheReconciliationIfTheCallIsStored(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun, over := make(chan sipcarrier.ConversationCallbacks, 1), make(chan struct{})
@@ -64,7 +64,7 @@ func TestEvents_OfAStoredCallAreStoredBeforeTheReconciliation(t *testing.T) {
 
 // The database has lost the rows of the call and of its leg. The opt-out must be stored before the
 // reconciliation. The end of the call must be stored after the reconciliation.
-func TestOptOut_OfACallMissingInTheDatabaseIsStoredBeforeTheReconciliation(t *testing.T) {
+func TestOptOut_IsStoredBeforeTheReconciliationIfTheCallIsMissing(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun, over := make(chan sipcarrier.ConversationCallbacks, 1), make(chan struct{})
@@ -97,7 +97,7 @@ func TestOptOut_OfACallMissingInTheDatabaseIsStoredBeforeTheReconciliation(t *te
 
 // After a failover, the events in the leg's queue wait for the reconciliation. The opt-out must not
 // wait for them.
-func TestOptOut_DoesNotWaitForEventsThatWaitForTheReconciliation(t *testing.T) {
+func TestOptOut_DoesNotWaitForTheQueuedEventsOfTheCall(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun := make(chan sipcarrier.ConversationCallbacks, 1)
@@ -141,7 +141,7 @@ func TestRefresh_StoresTheLegBeforeTheReconciliation(t *testing.T) {
 
 // The database has lost the rows of the call and of its leg. The opt-out must still be stored. At
 // the end of the call, the row of the call must be inserted again.
-func TestOptOut_OfAnInboundCallMissingInTheDatabaseIsStored(t *testing.T) {
+func TestOptOut_IsStoredIfTheInboundCallIsMissingInTheDatabase(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]string{"not reconciled": lostServer, "reconciled": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestOptOut_OfAnInboundCallMissingInTheDatabaseIsStored(t *testing.T) {
 
 // The called number is no longer assigned to the workspace, so the row of the call cannot be
 // inserted again.
-func TestOptOut_IsStoredIfTheCallCannotBeInsertedAgain(t *testing.T) {
+func TestOptOut_IsStoredIfTheCalledNumberIsNoLongerAssigned(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	begun := make(chan sipcarrier.ConversationCallbacks, 1)

@@ -167,7 +167,7 @@ func TestOriginate_RefusalAfterTheWaitCountsOnlyIfItConcernsTheAccount(t *testin
 
 // The trunk has sent only 100 when Refresh is called. A 100 does not prove that the trunk works,
 // so the circuit must stay half-open.
-func TestOriginate_RefreshEndsTheWaitForTheTrunk(t *testing.T) {
+func TestOriginate_RefreshEndsTheWaitForATrunkThatSentOnly100(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})
 	port, _ := scriptedTrunk(t, func(c *siptest.Call) { c.Respond(100, "") })
@@ -240,7 +240,7 @@ func TestOriginate_ShortRingLimitDoesNotHideThatTheTrunkFailed(t *testing.T) {
 
 // A trunk refuses every call to one number with 403. If the trunk has never accepted a call, the
 // account is suspected. Otherwise the number is the cause.
-func TestOriginate_Repeated403SuspectsTheAccount(t *testing.T) {
+func TestOriginate_AccountIsSuspectedAfterRepeated403(t *testing.T) {
 	t.Parallel()
 	forbid := func(before ...int) func(*siptest.Call) {
 		return func(c *siptest.Call) {

@@ -93,7 +93,7 @@ func TestOriginate_CallerIDOfATrunkIsNotSentOverAnotherTrunk(t *testing.T) {
 }
 
 // After the first trunk's last token, From must return the second trunk and its caller number.
-func TestFrom_TakesATokenOfTheTrunksRateLimit(t *testing.T) {
+func TestFrom_ReturnsTheSecondTrunkIfTheFirstHasNoToken(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	busy := func(c *siptest.Call) { c.Respond(486, "") }

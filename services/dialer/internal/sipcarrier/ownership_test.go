@@ -83,7 +83,7 @@ func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 
 // The drain limit is zero. A ringing call must be canceled, and an answered call must end as
 // failed.
-func TestRun_StopHangsUpLiveCalls(t *testing.T) {
+func TestRun_HangsUpLiveCallsWhenItStops(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -388,7 +388,7 @@ func TestRefresh_StoresTheEndOfACallAgain(t *testing.T) {
 }
 
 // The new database server is a standby that lacks the opt-out.
-func TestRefresh_StoresOptOutsAgain(t *testing.T) {
+func TestRefresh_StoresOptOutsThatTheNewDatabaseServerLacks(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	answers := make(chan sipcarrier.ConversationCallbacks, 1)

@@ -50,7 +50,7 @@ func FuzzMaskedParty(f *testing.F) {
 	})
 }
 
-func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
+func TestRejectedCalls_ListContainsTheLast20Calls(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()
 	from := netip.MustParseAddrPort("192.0.2.7:5060")
@@ -80,7 +80,7 @@ func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 
 // Several connections from one address must be one entry of the list, but each connection must be
 // counted.
-func TestRejectedCalls_EachConnectionIsCounted(t *testing.T) {
+func TestRejectedCalls_EachConnectionFromAnAddressIsCounted(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()
 	address := netip.MustParseAddr("192.0.2.7")

@@ -149,7 +149,7 @@ func TestOperatorFault_403ForSeveralNumbersSuspectsTheAccount(t *testing.T) {
 
 // A fault of this process must not open the trunk's circuit. An INVITE to a trunk that cannot be
 // reached must open it.
-func TestCountResult_FaultOfTheDialerDoesNotCount(t *testing.T) {
+func TestCountResult_FaultOfTheDialerDoesNotOpenTheCircuit(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
 	for range 10 {
@@ -164,7 +164,7 @@ func TestCountResult_FaultOfTheDialerDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestOperatorFault_AcceptedCallEndsTheSuspicion(t *testing.T) {
+func TestOperatorFault_AccountIsNotSuspectedAfterAnAcceptedCall(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
 	forbid := func(number string) bool {

@@ -61,7 +61,7 @@ func TestRecorder_KeepsTheNewestMessages(t *testing.T) {
 }
 
 // When a trunk is no longer passed to Follow, its recorded messages must be deleted.
-func TestRecorder_RecordsOnlyFollowedTrunks(t *testing.T) {
+func TestRecorder_RecordsOnlyTrunksPassedToFollow(t *testing.T) {
 	t.Parallel()
 	var r siptrace.Recorder
 	followed, other := uuid.New(), uuid.New()

@@ -282,7 +282,7 @@ func (w *inboundTenant) due(st *store.Store, priced bool, limit int) (ids []uuid
 	return ids
 }
 
-func TestDueAnswers_ClaimsNewCallsFirstAndPricedCallsSeparately(t *testing.T) {
+func TestDueAnswers_ClaimsANewCallBeforeAWaitingCall(t *testing.T) {
 	t.Parallel()
 	price := dialqueue.Inbound{PerMinute: 20_000, IncrementSeconds: 1, MaxConcurrent: 9, MaxCallSeconds: 60}
 	w := newInboundTenant(t, newPool(t), "+14155550171", &price)

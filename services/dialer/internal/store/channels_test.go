@@ -132,7 +132,7 @@ func pagesOfEndedLegs(t *testing.T, counted time.Duration, most int) {
 	}
 }
 
-func TestMoveLongCalls_LongCallsAreStillCounted(t *testing.T) {
+func TestMoveLongCalls_MovedCallsStillUseCapacity(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, legs, trunk := newStore(pool), store.NewLegs(pool, nil, uuid.New(), legLease), uuid.New()

@@ -114,7 +114,7 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 
 // The consumer runs OrderErasure in its transaction. If OrderErasure read many calls, it would
 // delay later records.
-func TestOrderErasure_ReadsNoCalls(t *testing.T) {
+func TestOrderErasure_DoesNotReadTheCallsOfTheNumber(t *testing.T) {
 	t.Parallel()
 	const number, calls = "+14155550112", 100_000
 	pool := newPool(t)

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestFence_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
+func TestFence_IsRejectedOnAnUnreconciledDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -38,7 +38,7 @@ func TestFence_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 	}
 }
 
-func TestFenceAgain_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
+func TestFenceAgain_IsRejectedOnAnUnreconciledDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -69,7 +69,7 @@ func TestFenceAgain_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 	}
 }
 
-func TestWithdrawNow_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
+func TestWithdrawNow_IsRejectedOnAnUnreconciledDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -80,7 +80,7 @@ func TestWithdrawNow_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 	}
 }
 
-func TestClaimEventStream_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
+func TestClaimEventStream_IsRejectedOnAnUnreconciledDatabaseServer(t *testing.T) {
 	t.Parallel()
 	st := newStore(newPool(t))
 	st.UseServer("a server that is gone")
@@ -94,7 +94,7 @@ func TestClaimEventStream_IsRejectedOnAnotherDatabaseServer(t *testing.T) {
 }
 
 // Another database server can lack a later call of the same request.
-func TestOwnFences_ReturnsNoCallOnAnotherDatabaseServer(t *testing.T) {
+func TestOwnFences_ReturnsNoCallOnAnUnreconciledDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -139,7 +139,7 @@ func TestOwnFences_ReturnsNoCallOnAnotherDatabaseServer(t *testing.T) {
 
 // After a failover, the answer of a call can be missing until the call's process has stored it
 // again.
-func TestSweep_WaitsForStoredEventsAfterTheReconciliation(t *testing.T) {
+func TestSweep_WaitsForMissingEventsAfterAFailover(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -190,7 +190,7 @@ func TestSweep_WaitsForStoredEventsAfterTheReconciliation(t *testing.T) {
 }
 
 // Another database server can lack the fence of a request.
-func TestExpire_EndsNoRequestOnAnotherDatabaseServer(t *testing.T) {
+func TestExpire_EndsNoRequestOnAnUnreconciledDatabaseServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -214,7 +214,7 @@ func TestExpire_EndsNoRequestOnAnotherDatabaseServer(t *testing.T) {
 }
 
 // On the first server of a database no events can be missing.
-func TestSweep_DoesNotWaitOnTheFirstDatabaseServer(t *testing.T) {
+func TestSweep_DoesNotWaitAfterTheFirstReconciliation(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

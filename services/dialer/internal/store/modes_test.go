@@ -110,7 +110,7 @@ func TestClaim_TestCallsUseNoCapacityOfTheTrunks(t *testing.T) {
 
 // A dialer of an earlier version does not know modes and would dial a test request over SIP. The
 // database must reject its fence, so that it may not dial.
-func TestFence_CarrierOfTheOtherModeIsRejected(t *testing.T) {
+func TestFence_IsRejectedIfCarrierAndWorkspaceDifferInMode(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	for i, tt := range []struct {
@@ -191,7 +191,7 @@ func TestFences_RejectedFenceDoesNotAffectOtherFencesOfItsGroup(t *testing.T) {
 
 // A failover can lose the fence of an intent. The reconciliation must settle every intent, even if
 // an earlier version of the dialer published it and its fence was refused.
-func TestSettleIntents_SettlesAnIntentOfTheOtherMode(t *testing.T) {
+func TestSettleIntents_SettlesIntentsOverSIPOfATestWorkspace(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	if _, err := m.pool.Exec(t.Context(), `DELETE FROM reconciled_servers`); err != nil {
@@ -315,7 +315,7 @@ func TestArrival_EarlierDialerVersionStoresNoCallOfATestWorkspace(t *testing.T) 
 
 // An event of the simulator must not change a call over SIP, even if the event contains the id of
 // that call.
-func TestApplyEvents_IgnoresCallsOfTheOtherCarrier(t *testing.T) {
+func TestApplyEvents_SimulatorEventDoesNotChangeASIPCall(t *testing.T) {
 	t.Parallel()
 	m := newModes(t)
 	r := aRequest(m.liveID, 1)

@@ -58,7 +58,7 @@ func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 
 // The service `calls` can lose the event of a request's end. It then publishes the request again,
 // and the dialer must publish the terminal event again.
-func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
+func TestEnqueueOverdue_RepublishesTheTerminalEvent(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())

@@ -480,7 +480,7 @@ SELECT $1, $2, now() - n * interval '1 minute', now() - n * interval '1 minute' 
 FROM generate_series(1, $3::integer) n`
 
 // Every process reads the latest pauses several times per second, so the query must be cheap.
-func TestLatestPauses_CostDoesNotGrowWithPeriods(t *testing.T) {
+func TestLatestPauses_CostDoesNotGrowWithTheNumberOfPauses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	watched, seen := pgtest.Watch(t, pool)
@@ -719,7 +719,7 @@ func record(t *testing.T, stores ...*store.Store) {
 
 // Each replica records the pause, possibly at the same time. A dialer can also die before it
 // records the pause.
-func TestRecordTrunkPause_RepeatedCallsCountThePauseOnce(t *testing.T) {
+func TestRecordTrunkPause_PauseRecordedByManyReplicasIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

@@ -174,7 +174,7 @@ func TestSaveAgent_RepeatedVersionTakesNoLock(t *testing.T) {
 
 // Without API access, the requests of API keys are claimed immediately, to block them. The requests
 // of people obey their due time, pauses and limits.
-func TestClaim_WithoutAPIAccessTakesRequestsOfPeopleAsUsual(t *testing.T) {
+func TestClaim_RequestsOfPeopleNeedNoAPIAccess(t *testing.T) {
 	t.Parallel()
 	for _, level := range []dialqueue.PauseLevel{"", dialqueue.PauseWorkspace, dialqueue.PauseAgent} {
 		t.Run("paused: "+string(level), func(t *testing.T) {

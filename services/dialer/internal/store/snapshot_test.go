@@ -34,7 +34,7 @@ func TestQueue_CostDoesNotGrowDuringAnOldSnapshot(t *testing.T) {
 
 // While a transaction has an old snapshot, vacuum cannot remove the dead rows of recent requests.
 // The statements of the queue must read these rows, but they may read only few pages.
-func TestQueue_ReadsFewPagesBesideRecentDeadRows(t *testing.T) {
+func TestQueue_ReadsFewDatabasePagesDespiteRecentDeadRows(t *testing.T) {
 	t.Parallel()
 	recent := deadTimes{due: -20 * time.Second, claimedUntil: 30 * time.Second, counted: -time.Minute}
 	few, lot := pagesBesideDeadRows(t, recent)

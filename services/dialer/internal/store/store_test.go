@@ -456,7 +456,7 @@ func TestVoid_RejectsACallThatWasDialed(t *testing.T) {
 	}
 }
 
-func TestApplyEvents_OneReaderAppliesEachBatchOnce(t *testing.T) {
+func TestApplyEvents_OnlyTheOwnerOfTheEventStreamAppliesEvents(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	first, second := newStore(pool), newStore(pool)

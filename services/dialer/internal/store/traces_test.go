@@ -80,7 +80,7 @@ func TestMessages_ReturnsTheMessagesOfAllProcesses(t *testing.T) {
 	}
 }
 
-func TestDeleteOld_DeletesRequestsOlderThanAMinute(t *testing.T) {
+func TestDeleteOld_DeletesTraceRequestsOlderThanAMinute(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})
 	s, owner := NewTraces(pool, time.Minute), uuid.New()

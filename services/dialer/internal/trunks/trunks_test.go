@@ -95,7 +95,7 @@ func TestChange_AcceptsOnlyCertificates(t *testing.T) {
 	}
 }
 
-func TestChange_KeepsOtherFieldsAndNullResetsAField(t *testing.T) {
+func TestChange_NullRestoresTheDefaultOfAField(t *testing.T) {
 	t.Parallel()
 	tr := made(t, `{"name":"a","host":"[2001:db8::1]","transport":"tls","channels":40,"username":"u","password":"p"}`)
 	if got := tr.SIPPort(); got != 5061 {
@@ -141,7 +141,7 @@ func itoa(n uint16) string {
 	return string(text)
 }
 
-func TestWriteAndRead_ConvertToAndFromTheNumberFormat(t *testing.T) {
+func TestTrunk_ConvertsNumbersToAndFromItsNumberFormat(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		settings, written string
@@ -191,7 +191,7 @@ func TestCallerID_ReturnsANumberOfTheTrunk(t *testing.T) {
 	}
 }
 
-func TestAdmits_AcceptsOnlyAddressesOfTheTrunk(t *testing.T) {
+func TestTrunk_AdmitsOnlyItsOwnAddresses(t *testing.T) {
 	t.Parallel()
 	tr := made(t, `{"name":"a","host":"192.0.2.1","inbound_sources":["198.51.100.0/24","2001:db8::7"]}`)
 	for source, want := range map[string]bool{
