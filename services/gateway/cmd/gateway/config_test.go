@@ -84,7 +84,7 @@ func TestConfig_EachVariableIsDefinedOnce(t *testing.T) {
 
 // A faulty certificate must be reported together with the other faults, before the gateway opens a
 // connection.
-func TestCheck_ReportsAFaultyCertificateWithOtherFaults(t *testing.T) {
+func TestCheck_ReportsAFaultyCertificateAndAFaultyPepperTogether(t *testing.T) {
 	t.Parallel()
 	err := spec().Check(Config{
 		TLSCertFile: "missing.crt", TLSKeyFile: "missing.key", APIKeyPepper: "short",
@@ -100,7 +100,7 @@ func TestCheck_ReportsAFaultyCertificateWithOtherFaults(t *testing.T) {
 }
 
 // The audit log could not distinguish an operator with such a name from a person.
-func TestOperators_RefusesANameWithThePrefixOfPeople(t *testing.T) {
+func TestOperators_NameWithThePrefixPersonIsRefused(t *testing.T) {
 	t.Parallel()
 	pepper, err := secrets.NewPepper("pepper-of-the-test-0001")
 	if err != nil {
@@ -112,7 +112,7 @@ func TestOperators_RefusesANameWithThePrefixOfPeople(t *testing.T) {
 	}
 }
 
-func TestConsoleConfig_ParseNamesTheInvalidVariable(t *testing.T) {
+func TestConsoleConfig_ErrorContainsTheInvalidVariable(t *testing.T) {
 	t.Parallel()
 	const workspace = "0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"
 	tests := []struct {

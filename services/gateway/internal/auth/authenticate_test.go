@@ -66,7 +66,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-func TestOperator_TokenAboveTheLimitIsRefusedWithoutAComparison(t *testing.T) {
+func TestOperator_AddressWithTooManyWrongTokensIsRefused(t *testing.T) {
 	t.Parallel()
 	authenticator, _, pool := newAuthenticator(t)
 	const attacker = "203.0.113.7"

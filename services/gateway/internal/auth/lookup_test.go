@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/gateway/internal/secrets"
 )
 
-func TestFindIDLimited_DoesNotDelayKeysOfOtherAddresses(t *testing.T) {
+func TestFindIDLimited_DoesNotDelayTheKeyOfAnotherCustomer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := keyHash(1000)
 		blocked := make(chan struct{})

@@ -180,7 +180,7 @@ const (
 	recordedOne = `{"id":"` + anID + `","transcript":null,"recording_url":"https://example.com/1"}`
 )
 
-func TestAudit_ReadsOfTranscriptsAndRecordingsAreListed(t *testing.T) {
+func TestAudit_AccessToTranscriptsAndRecordingsIsListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, keyID := r.key(r.workspace(""), "read")
@@ -240,7 +240,7 @@ func (r *rig) workspaceOf(keyID string) (id string) {
 	return id
 }
 
-func TestAudit_ReadThatCannotBeRecordedIsRefused(t *testing.T) {
+func TestAudit_AccessThatCannotBeAuditedIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "read")
@@ -253,7 +253,7 @@ func TestAudit_ReadThatCannotBeRecordedIsRefused(t *testing.T) {
 	}
 }
 
-func TestAudit_OperatorsReasonIsListed(t *testing.T) {
+func TestAudit_OperatorsReasonForReadingATranscriptIsListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -281,7 +281,7 @@ func TestAudit_OperatorsReasonIsListed(t *testing.T) {
 }
 
 // With a new subscription or API key, an operator can read transcripts outside of the console.
-func TestAudit_OperatorsReasonOfAChangeIsListed(t *testing.T) {
+func TestAudit_OperatorsReasonForAChangeIsListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()

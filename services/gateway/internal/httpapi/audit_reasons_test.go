@@ -80,7 +80,7 @@ func TestAudit_ReasonOfAChangeIsListed(t *testing.T) {
 }
 
 // The outcome and the state of the object are unknown, but the entry must contain the reason.
-func TestAudit_ReasonOfAnUnknownOutcomeIsListed(t *testing.T) {
+func TestAudit_ReasonIsListedIfTheOutcomeIsUnknown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")

@@ -52,7 +52,7 @@ func TestChangeWorkspace_ManyConcurrentChangesAreAllStored(t *testing.T) {
 }
 
 // Several clients change the same version of a workspace. Only the first change succeeds.
-func TestChangeWorkspace_IfMatchLetsOneOfManyChangesSucceed(t *testing.T) {
+func TestChangeWorkspace_OnlyOneOfManyChangesOfAVersionSucceeds(t *testing.T) {
 	t.Parallel()
 	const changes = 10
 	r := newRig(t)

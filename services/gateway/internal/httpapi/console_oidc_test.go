@@ -279,7 +279,7 @@ func TestConsole_GroupsOfTheProviderGiveAndRemoveRoles(t *testing.T) {
 	wantAnswer(t, "operators", signIn("ops"), http.StatusCreated, "")
 }
 
-func TestConsole_UnreachableProviderIs503(t *testing.T) {
+func TestConsole_UnreachableOpenIDProviderGives503(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newProvider(t)
 	r.newConsoleWithProvider(p)

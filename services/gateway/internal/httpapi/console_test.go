@@ -401,7 +401,7 @@ func TestConsole_OperatorsMustGiveAReasonForTranscriptsAndRecordings(t *testing.
 	}
 }
 
-func TestConsole_SuspendedWorkspacePermitsOnlyReads(t *testing.T) {
+func TestConsole_SuspendedWorkspaceCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()
@@ -694,7 +694,7 @@ func TestConsole_ListOfSignInMethodsIsNotRateLimited(t *testing.T) {
 	wantAnswer(t, "ways to sign in", r.visit("GET", "/console/v1/sign-in/methods", "", ""), http.StatusOK, "")
 }
 
-func TestConsole_MeAndMembersContainThePerson(t *testing.T) {
+func TestConsole_ProfileAndMemberListContainThePerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()

@@ -82,7 +82,7 @@ func TestDocs_PageLoadsOnlyFilesOfTheGateway(t *testing.T) {
 	}
 }
 
-func TestDocs_ContentSecurityPolicyForbidsOtherHosts(t *testing.T) {
+func TestDocs_ContentSecurityPolicyPermitsOnlyTheGatewaysHost(t *testing.T) {
 	t.Parallel()
 	if !strings.HasPrefix(httpapi.Policy, "default-src 'none'; ") {
 		t.Errorf("policy = %q", httpapi.Policy)

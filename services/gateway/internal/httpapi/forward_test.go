@@ -108,7 +108,7 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 	}
 }
 
-func TestAdmin_ForwardedReadsAndRefusalsAreNotAudited(t *testing.T) {
+func TestAdmin_ForwardedGETAndRefusedChangeAreNotAudited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")
@@ -208,7 +208,7 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 
 // JSON permits numbers that the type jsonb of Postgres rejects. A change with such a number must
 // still be audited.
-func TestAdmin_NumberThatJSONBRejectsIsAudited(t *testing.T) {
+func TestAdmin_ChangeThatPostgresCannotStoreAsJSONBIsAudited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	base := "/admin/v1/workspaces/" + r.workspace("")

@@ -69,7 +69,7 @@ func TestMode_KeyOfTestWorkspaceBeginsWithRfTest(t *testing.T) {
 
 // Earlier versions of the services park a message without the field `workspace`. So they never take
 // a test workspace for a live one.
-func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
+func TestMode_EarlierServicesCannotReadATestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace(`"mode":"test"`)
@@ -92,7 +92,7 @@ func TestMode_EarlierVersionsCannotReadTestWorkspace(t *testing.T) {
 
 // A gateway of an earlier version would publish a test workspace as a live workspace. Therefore the
 // database must refuse the gateway's UPDATE.
-func TestMode_EarlierGatewayCannotChangeTestWorkspace(t *testing.T) {
+func TestMode_EarlierGatewayCannotChangeATestWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	live, test := r.workspace(""), r.workspace(`"mode":"test"`)

@@ -177,7 +177,7 @@ func TestPublic_EveryRouteReachesItsService(t *testing.T) {
 
 // A preview changes nothing, so read access must be enough. contacts-compliance does not store the
 // destinations of a workspace, so the gateway must send them with the request.
-func TestPublic_PreviewNeedsReadAccessAndSendsTheDestinations(t *testing.T) {
+func TestPublic_ReadAccessIsEnoughForAPreviewOfADecision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspaceID := r.workspace("")
@@ -248,7 +248,7 @@ func TestPublic_RemovesHeadersThatClientsMustNotSet(t *testing.T) {
 
 // The HTTP client of net/http repeats a POST that has an Idempotency-Key if the connection breaks
 // before the response. The gateway must not repeat such requests.
-func TestPublic_POSTContactsIsNotRepeated(t *testing.T) {
+func TestPublic_GatewayDoesNotRepeatAPOSTWithoutAResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")

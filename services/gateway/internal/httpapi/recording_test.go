@@ -78,7 +78,7 @@ func TestRecording_LinkReachesTheDialerWithoutAKey(t *testing.T) {
 	}
 }
 
-func TestRecording_OtherPathsNeedAKey(t *testing.T) {
+func TestRecording_PathsThatAreNoLinkReachNoService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct {

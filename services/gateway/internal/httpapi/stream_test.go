@@ -225,7 +225,7 @@ func TestConsole_RoleAndSettingDecideWhetherAStreamHasTurns(t *testing.T) {
 
 // A stream of turns must end when the person's role changes, and when the workspace's transcripts
 // are switched off.
-func TestConsole_RoleOrSettingChangeEndsTheStreamOfTurns(t *testing.T) {
+func TestConsole_StreamWithTurnsEndsIfTheRoleOrSettingChanges(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.newConsole()

@@ -71,7 +71,7 @@ func TestFind_RejectsAmbiguousPaths(t *testing.T) {
 
 // The forwarded path must match the same route again, in its escaped form and in its decoded form.
 // Otherwise a request could pass the checks of one route and reach another route in the service.
-func TestFind_ForwardedPathMatchesTheSameRoute(t *testing.T) {
+func TestFind_ForwardedPathMatchesTheRouteOfTheRequest(t *testing.T) {
 	t.Parallel()
 	segment := rapid.SampledFrom([]string{"v1", "calls", "webhook-subscriptions", "opt-outs", "..", ".", "", "%2e%2e", "%2F", "..%2F..", "a%2Fb", "%00", "+1", "%2B1", "a;b", "%5C", "wallet", "%25", "%252e"})
 	rapid.Check(t, func(r *rapid.T) {
@@ -112,7 +112,7 @@ func TestFind_ForwardedPathMatchesTheSameRoute(t *testing.T) {
 	})
 }
 
-func TestRoute_WithGetAllowsHead(t *testing.T) {
+func TestRoute_GETRouteAllowsHEAD(t *testing.T) {
 	t.Parallel()
 	r := Route{Methods: []string{"GET", "POST"}}
 	if !r.Allows("HEAD") {
@@ -132,7 +132,7 @@ func TestRoute_WithGetAllowsHead(t *testing.T) {
 	}
 }
 
-func TestInWebhooks_ComparesWholeSegments(t *testing.T) {
+func TestWebhookRoutes_AreRecognizedByWholePathSegments(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{
 		"/v1/webhook-subscriptions": true, "/v1/webhook-subscriptions/x/y/z": true, "/v1/webhook-subscriptionsx": false,

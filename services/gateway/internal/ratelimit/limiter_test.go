@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestLimiter_RefusedKeyIsNotCountedAgain(t *testing.T) {
+func TestLimiter_RefusedKeyCausesNoDatabaseQueryUntilRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queries := 0
 		counted := NewLimiter(func(_ context.Context, _ string, p Policy) (Status, error) {

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-func TestStatus_ComputesRemainingResetAndRetryAfter(t *testing.T) {
+func TestStatus_ContainsTheRemainingRequestsAndTheWaitTimes(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
@@ -116,7 +116,7 @@ func TestStatus_AllHeadersGiveTheSameRetryTime(t *testing.T) {
 	})
 }
 
-func TestStatus_LastAllowedRequestReportsTheTimeUntilTheNextRequest(t *testing.T) {
+func TestStatus_ReportsTheTimeToWaitIfNoRequestRemains(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
 	Policy(120).Status(true, time.Minute).Write(header)

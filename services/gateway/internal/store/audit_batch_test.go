@@ -64,7 +64,7 @@ func TestRecordUnflushed_ConcurrentEntriesDoNotDependOnEachOther(t *testing.T) {
 	}
 }
 
-func TestRecordUnflushed_StoresWhatRecordStores(t *testing.T) {
+func TestRecordUnflushed_StoresTheSameEntryAsRecord(t *testing.T) {
 	t.Parallel()
 	st, pool := newStore(t)
 	single, batched := uuid.New(), uuid.New()

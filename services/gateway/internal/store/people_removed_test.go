@@ -44,7 +44,7 @@ func TestRemoveMember_WithdrawsTheInvitationsOfThePerson(t *testing.T) {
 	}
 }
 
-func TestSignUpWithPasskey_DeletesOtherRecoveryLinks(t *testing.T) {
+func TestSignUpWithPasskey_DeletesUnusedRecoveryLinksOfThePerson(t *testing.T) {
 	t.Parallel()
 	st, pool := newStore(t)
 	ctx := t.Context()

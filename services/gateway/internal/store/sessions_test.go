@@ -129,7 +129,7 @@ func TestRevokeSession_EndsTheReplacedTokenAndItsReplacement(t *testing.T) {
 	}
 }
 
-func TestAddAttempt_StoredSignInsAreLimited(t *testing.T) {
+func TestAddAttempt_NumberOfOpenSignInsIsLimited(t *testing.T) {
 	t.Parallel()
 	st, pool := newStore(t)
 	ctx := t.Context()
