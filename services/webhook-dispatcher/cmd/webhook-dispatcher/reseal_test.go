@@ -225,7 +225,7 @@ func (w *cancelingWriter) Write(text []byte) (int, error) {
 	return w.text.Write(text)
 }
 
-func TestReseal_ReturnsAnErrorIfInterruptedAndContinuesNextTime(t *testing.T) {
+func TestReseal_InterruptedRunCanBeContinued(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.subscribe(60, "old")

@@ -68,7 +68,7 @@ func TestComplete_SlowDatabaseLimitsTheRequestsInFlight(t *testing.T) {
 
 // Another transaction locks the failing subscription until the end of the test. The results of
 // other subscriptions must still be stored.
-func TestComplete_LockedSubscriptionDoesNotDelayOtherResults(t *testing.T) {
+func TestComplete_LockedSubscriptionDelaysOnlyItsOwnResults(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.withoutStatementTimeout()

@@ -50,7 +50,7 @@ func TestSlowdown_CountsOnlyLongDelaysThatTheEndpointCaused(t *testing.T) {
 	}
 }
 
-func TestSlowdown_DeliveriesQueuedBeforeAPauseEndsCountAsDelayed(t *testing.T) {
+func TestSlowdown_DeliveryQueuedDuringAPauseIsCountedAsDelayed(t *testing.T) {
 	t.Parallel()
 	resumed := time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC)
 	var s slowdown

@@ -200,7 +200,7 @@ func TestDispatch_FailedEventDoesNotDelayLaterEventsOfItsCall(t *testing.T) {
 	r.awaitStatus(id, last.ID, deliveries.Delivered)
 }
 
-func TestPause_HoldsDeliveriesUntilTheResumption(t *testing.T) {
+func TestPause_QueuedDeliveriesWaitForTheResumption(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, nil)

@@ -132,7 +132,7 @@ func TestReplayPeriod_CrashNeitherLosesNorRepeatsADelivery(t *testing.T) {
 	wantEqual(t, "sent deliveries", len(sent), len(events)+len(calls))
 }
 
-func TestReplay_HoldsDeliveriesWhileTheWorkspaceIsSuspended(t *testing.T) {
+func TestReplay_DeliveriesWaitWhileTheWorkspaceIsSuspended(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, always(500))

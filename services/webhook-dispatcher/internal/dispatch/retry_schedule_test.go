@@ -14,7 +14,7 @@ func defaultSchedule() dispatch.Schedule {
 	return dispatch.Schedule{Delays: []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute}}
 }
 
-func TestNext_FollowsTheRetrySchedule(t *testing.T) {
+func TestRetrySchedule_DelayDependsOnAttemptAndJitterAndRetryAfter(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name       string
@@ -55,7 +55,7 @@ func TestNext_FollowsTheRetrySchedule(t *testing.T) {
 	}
 }
 
-func TestNext_DelayIsWithinTheLimitsForAnyRetryAfter(t *testing.T) {
+func TestRetrySchedule_DelayIsWithinItsLimitsForAnyRetryAfter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		attempt := rapid.IntRange(1, 4).Draw(t, "attempt")
@@ -74,7 +74,7 @@ func TestNext_DelayIsWithinTheLimitsForAnyRetryAfter(t *testing.T) {
 	})
 }
 
-func TestRetryAfter_ReadsSecondsAndDates(t *testing.T) {
+func TestRetryAfter_SecondsAndDatesAreAccepted(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC)
 	tests := []struct {

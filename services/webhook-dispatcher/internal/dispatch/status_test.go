@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-func TestSuspension_HoldsDeliveriesUntilItsEnd(t *testing.T) {
+func TestSuspension_DeliveriesWaitUntilItEnds(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	recv := newReceiver(t, nil)

@@ -47,7 +47,7 @@ func (p *replayFixture) complete(outcome deliveries.Outcome, response deliveries
 
 const deliveryPath = "/v1/webhook-deliveries/"
 
-func TestReadSubscription_ReturnsTheReasonAndTheLastError(t *testing.T) {
+func TestReadSubscription_ReturnsTheFailureReasonAndTheLastError(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	path := collection + "/" + p.sub

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 )
 
-func TestDelete_RemovesTheHistoryAndIgnoresLaterResults(t *testing.T) {
+func TestDelete_RemovesTheDeliveryHistoryOfTheSubscription(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	p.event(uuid.New(), 1)
@@ -53,7 +53,7 @@ func TestDelete_RemovesTheHistoryAndIgnoresLaterResults(t *testing.T) {
 	}
 }
 
-func TestDeliveries_FiltersSelectMatchingDeliveries(t *testing.T) {
+func TestDeliveries_FilteredListContainsOnlyMatchingDeliveries(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	call := uuid.New()
@@ -99,7 +99,7 @@ func TestDeliveries_FiltersSelectMatchingDeliveries(t *testing.T) {
 
 // The filter call_id selects the deliveries for the events of a call. It must not select deliveries
 // for the events of a call request.
-func TestDeliveries_FiltersByCallAndByObject(t *testing.T) {
+func TestDeliveries_ListCanBeFilteredByCallAndByObject(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	created := p.customer(p.ws, http.MethodPost, collection,
@@ -136,7 +136,7 @@ func TestDeliveries_FiltersByCallAndByObject(t *testing.T) {
 	wantStatus(t, "invalid object_id", p.operator(http.MethodGet, p.path()+"?object_id=x", ""), 422, "validation_error")
 }
 
-func TestCallDeliveries_ShowFailureCausesAndHeldDeliveries(t *testing.T) {
+func TestCallDeliveries_ContainTheirStatusAndFailureCauses(t *testing.T) {
 	t.Parallel()
 	p := newReplayFixture(t)
 	call := uuid.New()

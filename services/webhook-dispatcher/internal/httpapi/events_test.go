@@ -36,7 +36,7 @@ func TestEvents_HEADRequestEndsImmediately(t *testing.T) {
 	wantEqual(t, "open streams", open, 0)
 }
 
-func TestEvents_FilterAcceptsTurnsIfTheCallerMayReadThem(t *testing.T) {
+func TestEvents_TypeFilterAcceptsTurnsIfTheClientMayReadThem(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	token, err := h.gateway.SignCaller("webhook-dispatcher", serviceauth.Caller{

@@ -38,7 +38,7 @@ func (r *fixture) markDeleted() {
 	}
 }
 
-func TestDeleteSubscriptions_AFailedDeletionDoesNotPreventTheOthers(t *testing.T) {
+func TestDeleteSubscriptions_FailedDeletionDoesNotPreventOtherDeletions(t *testing.T) {
 	t.Parallel()
 	first := newFixture(t)
 	second := first.withSubscription(first.workspace)
@@ -57,7 +57,7 @@ func TestDeleteSubscriptions_AFailedDeletionDoesNotPreventTheOthers(t *testing.T
 	}
 }
 
-func TestRun_DeletesErasedBodiesDuringADeletion(t *testing.T) {
+func TestRun_DeletesErasedBodiesWhileASubscriptionIsDeleted(t *testing.T) {
 	t.Parallel()
 	deleted := newFixture(t)
 	now := time.Now()

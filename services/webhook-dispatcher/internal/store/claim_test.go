@@ -242,7 +242,7 @@ func TestSubscriptionStatus_ChangesDoNotReadTheQueue(t *testing.T) {
 
 // Another transaction locks every queued delivery of the subscription. If a change of the status
 // waited for such a lock, the statement timeout would cancel the change.
-func TestSubscriptionStatus_ChangesDoNotWaitForLockedDeliveries(t *testing.T) {
+func TestSubscriptionStatus_ChangeDoesNotWaitForLockedDeliveries(t *testing.T) {
 	t.Parallel()
 	r, ws, other := newFixture(t), uuid.New(), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
@@ -512,7 +512,7 @@ func TestDueStatements_DoNotReadDeliveriesThatAreDueLater(t *testing.T) {
 	}), 150)
 }
 
-func TestPoll_NextCallContinuesAfterTheLimit(t *testing.T) {
+func TestPoll_LongQueueIsReadInSeveralPolls(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
@@ -602,7 +602,7 @@ func TestCountBacklog_DoesNotCountPausedSubscriptions(t *testing.T) {
 	}
 }
 
-func TestRelease_RestoresAttemptAndDueTime(t *testing.T) {
+func TestRelease_RestoresTheAttemptNumberAndTheDueTime(t *testing.T) {
 	t.Parallel()
 	pool := newCrowd(t, 5, 12, "0 s")
 	m := newMeteredStore(t, pool)

@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-func TestDelete_StopsClaimsAndRowsAreDeletedLater(t *testing.T) {
+func TestDelete_DeliveriesOfADeletedSubscriptionAreNotClaimed(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub, other := r.subscribe(ws, "call.completed"), r.subscribe(ws, "call.completed")

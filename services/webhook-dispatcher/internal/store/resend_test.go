@@ -375,7 +375,7 @@ func TestReplayPeriod_QueuesAllDeliveriesOrNone(t *testing.T) {
 }
 
 // Earlier versions stored deliveries whose id is a UUIDv5, and attempts without a cause.
-func TestDeliveryOf_ReadsRowsOfEarlierVersions(t *testing.T) {
+func TestDeliveryOf_ReturnsDeliveriesThatEarlierVersionsStored(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
 	id := r.queued(uuid.New(), 1, "call.completed")
@@ -416,7 +416,7 @@ func TestDeliveryOf_ReadsRowsOfEarlierVersions(t *testing.T) {
 	wantEqual(t, "replayed deliveries", r.replay(store.Period{}), 1)
 }
 
-func TestNewestAttempts_ReturnsFiftyAttempts(t *testing.T) {
+func TestNewestAttempts_ReturnsAtMost50Attempts(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
 	id := r.queued(uuid.New(), 1, "call.completed")

@@ -389,7 +389,7 @@ func TestStreamCursor_ClientMissesNoEventAfterTheDatabaseLostEvents(t *testing.T
 }
 
 // All events of a workspace were lost, so no position from before the failover is stored.
-func TestStreamCursor_IsTheStartAfterTheDatabaseLostAllEvents(t *testing.T) {
+func TestStreamCursor_IsBeforeTheFirstEventIfAllEventsWereLost(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	lost, unseen := event(ws, uuid.New(), 1, "call.ringing"), event(ws, uuid.New(), 1, "call.ringing")

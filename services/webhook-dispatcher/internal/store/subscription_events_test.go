@@ -51,7 +51,7 @@ func (r *fixture) received(id uuid.UUID) []string {
 	return found
 }
 
-func TestDisable_OtherSubscriptionsReceiveTheEvents(t *testing.T) {
+func TestDisable_IsReportedToOtherSubscriptionsOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	r, ws, other := newFixture(t), uuid.New(), uuid.New()
 	broken := r.subscribe(ws, "call.completed", failing, failed)

@@ -46,7 +46,7 @@ func (r *fixture) statusOf(workspace, sub, event uuid.UUID) deliveries.Status {
 	return row.Status
 }
 
-func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) {
+func TestSetWorkspace_DeliveriesWaitWhileTheWebhooksFeatureIsOff(t *testing.T) {
 	t.Parallel()
 	r, ws := newFixture(t), uuid.New()
 	sub, paused := r.subscribe(ws, "call.completed"), r.subscribe(ws, "call.completed")
