@@ -28,7 +28,7 @@ func TestWriteConfiguration_EqualsTheCommittedPage(t *testing.T) {
 	}
 }
 
-func TestParse_ReadsTheTable(t *testing.T) {
+func TestParse_ReturnsTheVariablesOfTheTable(t *testing.T) {
 	found, err := parse([]byte("x\n\nEnvironment\n  A_URL    (required)       where a is: http://a, b\n  B        a b  \n  C_1  1s  x\n"))
 	if err != nil {
 		t.Fatal(err)

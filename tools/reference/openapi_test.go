@@ -56,7 +56,7 @@ func TestParseDocument_ResolvesAnchorsAndRefusesMissingValues(t *testing.T) {
 	}
 }
 
-func TestForGenerator_AddsFieldOrderAndRemovesEqualErrors(t *testing.T) {
+func TestForGenerator_AddsTheFieldOrderAndRemovesDefaultErrors(t *testing.T) {
 	t.Parallel()
 	document, err := parseDocument([]byte(`
 responses:

@@ -168,7 +168,7 @@ func runSample(t *testing.T, url, language, source string) bool {
 	return true
 }
 
-func TestPythonLiteral_ReplacesWordsOutsideOfTexts(t *testing.T) {
+func TestPythonLiteral_ReplacesJSONWordsOutsideOfStrings(t *testing.T) {
 	const body = "{\n \"true\": true,\n \"a\": [null, false, \"null, true\", -1.5]\n}"
 	const want = "{\n \"true\": True,\n \"a\": [None, False, \"null, true\", -1.5]\n}"
 	if got := pythonLiteral(body); got != want {

@@ -37,7 +37,7 @@ func TestParseWords_RejectsAWordWithoutAdvice(t *testing.T) {
 	}
 }
 
-func TestCheck_ReportsPlaceWordAndAdvice(t *testing.T) {
+func TestCheck_ReportsThePlaceTheWordAndTheAdvice(t *testing.T) {
 	t.Parallel()
 	words, err := parseWords("whoever\tname the actor\n")
 	if err != nil {
