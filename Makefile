@@ -134,7 +134,7 @@ nightly-races: build
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 180m -run '^Test(Cancel_ResponseMatches|OptOut_|Pause_$(if $(LARGE),|Kills_|Hangs_|Replicas_|Wallet_))' ./test/e2e $(LARGE)
 	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestFailpoints_' ./test/e2e $(LARGE)
 	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -timeout 60m -run '^TestSettings_' ./test/e2e/contract $(LARGE)
-	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestHolding_' ./test/e2e/webhooks $(LARGE)
+	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestPause_' ./test/e2e/webhooks $(LARGE)
 	@test -z "$(LARGE)" || go test -count=1 -timeout 120m -run '^TestEvaluate_MatchesAMinuteByMinuteSearch' ./services/contacts-compliance/internal/gate $(LARGE)
 	@test -z "$(LARGE)" || $(BIN)/ringfence-local with-postgres -- go test -count=1 -timeout 60m -run '^Test(OrderErasure_RunningJob|SubscriptionStatus_ChangesDoNotRead)' ./services/dialer/internal/store ./services/webhook-dispatcher/internal/store $(LARGE)
 

@@ -153,7 +153,7 @@ func port(t *testing.T) int {
 	return port
 }
 
-func TestApacheKafka_WrongCredentialsErrorNamesTheSetting(t *testing.T) {
+func TestApacheKafka_ErrorForWrongCredentialsContainsTheSetting(t *testing.T) {
 	t.Parallel()
 	cfg, trusted := startSecured(t)
 	tests := []struct {

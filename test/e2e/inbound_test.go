@@ -165,7 +165,7 @@ func TestInbound_LimitsApplyToOneWorkspace(t *testing.T) {
 // A process dies while an inbound call is in progress. The hold is settled once, each event of the
 // call is sent once, and the charge is the price of the talk time. A call whose dialer died ends as
 // failed and costs nothing, unless the caller hung up before another dialer took the call over.
-func TestInbound_KillsSettleTheHoldOnce(t *testing.T) {
+func TestInbound_HoldIsSettledOnceIfAProcessIsKilled(t *testing.T) {
 	hooks := receiver(t)
 	s := newInboundStack(t, hooks)
 	for i, victim := range []string{"billing-wallet", "dialer", "calls"} {

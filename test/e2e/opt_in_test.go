@@ -60,7 +60,7 @@ type optInTrial struct {
 // The test kills the processes while the events of requests without a call, of late analyses and
 // of low balances arise. Each event must arrive, and no event may have two ids. A delivery whose
 // response was not stored can be repeated with the same event id.
-func TestOptIn_KillsLoseAndRepeatNoEvent(t *testing.T) {
+func TestOptIn_KilledProcessesLoseAndRepeatNoEvent(t *testing.T) {
 	rng, hooks, server := sharedstack.Seeded(t, 1), receiver(t), database(t)
 	s := start(t, binaries(t), "POSTGRES_URL="+server.URL, "SSL_CERT_FILE="+hooks.CAFile, "INSTANCE_LEASE=2s",
 		"WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s", "CLAIM_LEASE=3s")

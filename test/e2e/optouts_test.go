@@ -77,7 +77,7 @@ func TestOptOut_NoDialAfterItIsRecorded(t *testing.T) {
 
 // This test shows that the trial can fail. It replaces the dial-time check by a check that permits
 // every dial. The trial must then find persons who are dialed after their opt-out or withdrawal.
-func TestOptOut_TrialDetectsAMissingDialTimeCheck(t *testing.T) {
+func TestOptOut_MissingDialTimeCheckIsDetected(t *testing.T) {
 	bin := binaries(t)
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer []byte

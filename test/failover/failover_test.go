@@ -75,10 +75,10 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	}
 }
 
-// TestFailover_WithoutReconciliationCallsTwice shows that the failover trial can detect double
-// calls. The trial marks the promoted standby as reconciled. The dialers then do not read the
-// intents of the calls whose fences are lost, and dial these requests again.
-func TestFailover_WithoutReconciliationCallsTwice(t *testing.T) {
+// TestFailover_PersonIsCalledTwiceWithoutReconciliation shows that the failover trial can detect
+// double calls. The trial marks the promoted standby as reconciled. The dialers then do not read
+// the intents of the calls whose fences are lost, and dial these requests again.
+func TestFailover_PersonIsCalledTwiceWithoutReconciliation(t *testing.T) {
 	bin := sharedstack.Binaries(t)
 	trials, want := sharedstack.Trials(3, 20), sharedstack.Trials(1, 10)
 	detected, overSIP := 0, 0

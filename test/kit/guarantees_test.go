@@ -38,7 +38,7 @@ func TestJudgeEvents_ReportsEachFault(t *testing.T) {
 	}
 }
 
-func TestMissingTerminals_ListsMissingEvents(t *testing.T) {
+func TestMissingTerminals_ListsMissingTerminalEvents(t *testing.T) {
 	t.Parallel()
 	calls := []lightCall{{ID: "c1", Status: "busy"}, {ID: "c2", Status: "failed"}, {ID: "c3", Status: "ringing"}}
 	got := []Delivery{{CallID: "c1", Type: "call.busy"}, {CallID: "c2", Type: "call.completed"}}

@@ -10,7 +10,7 @@ const (
 	// DemoTest runs commands against the demo workspace of a local stack.
 	DemoTest = "test/e2e/contract TestDocumentation_CommandsForCustomersAndOperatorsSucceed"
 	// RecipesTest runs the commands and the code of the first webhook in TypeScript and in Python.
-	RecipesTest = "test/e2e/contract TestClients_FirstWebhookRecipesRun"
+	RecipesTest = "test/e2e/contract TestClients_RecipesForTheFirstWebhookWork"
 	// OperatorTest runs commands against a local stack with a SIP trunk. Programs that do nothing take
 	// the place of kubectl, docker, helm, ssh and the programs of Kafka.
 	OperatorTest = "test/e2e TestSIP_CommandsInRunbooksAndTrunkDocsSucceed"
@@ -24,7 +24,7 @@ const (
 	// AsteriskTest runs commands on a local stack with Asterisk.
 	AsteriskTest = "test/asterisk TestAsteriskPage_CommandsRun"
 	// ParsedTest checks that make targets, packages and tests exist.
-	ParsedTest = "test/kit TestParsedBlocks_MakeTargetsPackagesAndTestsExist"
+	ParsedTest = "test/kit TestParsedBlocks_TargetsAndPackagesAndTestsExist"
 )
 
 // fixedTests lists the tests that run a fixed number of blocks. Their entries must have a Count, so

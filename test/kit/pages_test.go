@@ -37,7 +37,7 @@ func TestPageIndex_EveryBlockHasATest(t *testing.T) {
 	}
 }
 
-func TestPageIndex_TestsExist(t *testing.T) {
+func TestPageIndex_EveryListedTestExists(t *testing.T) {
 	t.Parallel()
 	for _, e := range pageIndex {
 		folder, name, _ := strings.Cut(e.Test, " ")
@@ -71,7 +71,7 @@ func TestReadPages_FindsUnmarkedCommands(t *testing.T) {
 	}
 }
 
-func TestPageScript_ReplacesMakeDemoAndOmitsOtherTargets(t *testing.T) {
+func TestPageScript_ReplacesTheDemoTargetAndOmitsOtherTargets(t *testing.T) {
 	t.Parallel()
 	got := PageScript([]PageBlock{
 		{Text: "git clone x && cd x\nmake run  # start\nA=1 make run\n"}, {Text: "make demo # call\ncurl make run\n"},
@@ -95,7 +95,7 @@ var (
 
 // The commands of the blocks for ParsedTest compile, test or start the whole system. The test does
 // not execute them. It checks that their make targets, packages and tests exist.
-func TestParsedBlocks_MakeTargetsPackagesAndTestsExist(t *testing.T) {
+func TestParsedBlocks_TargetsAndPackagesAndTestsExist(t *testing.T) {
 	t.Parallel()
 	blocks, err := PageBlocks(repositoryRoot, ParsedTest)
 	if err != nil {

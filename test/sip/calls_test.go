@@ -123,9 +123,9 @@ func outgoings() []outgoing {
 	}
 }
 
-// TestCalls_ThroughAProxyDeliverEachEventOnce places calls through kamailio to sipp, one for each
+// TestProxyCalls_EachEventIsDeliveredOnce places calls through kamailio to sipp, one for each
 // behavior of the far end. The customer must receive each event of the call once.
-func TestCalls_ThroughAProxyDeliverEachEventOnce(t *testing.T) {
+func TestProxyCalls_EachEventIsDeliveredOnce(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t)
 	house := w.house(t, nil)
@@ -195,10 +195,9 @@ func callerScript(e *ear) script {
 	return s.send(request("ACK", "[next_url]", "[peer_tag_param]", "1 ACK")+"[routes]\n", "").hungUp()
 }
 
-// TestCalls_InboundOverRegistrationIsDeliveredAndRecorded calls the address that the stack has
-// registered at kamailio. The customer must receive the events and the recording of the inbound
-// call.
-func TestCalls_InboundOverRegistrationIsDeliveredAndRecorded(t *testing.T) {
+// TestRegistration_InboundCallIsReportedAndRecorded calls the address that the stack has registered
+// at kamailio. The customer must receive the events and the recording of the inbound call.
+func TestRegistration_InboundCallIsReportedAndRecorded(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"recordings": true}})

@@ -121,7 +121,7 @@ func TestParkedPage_RecordThatCannotBeReplayedStaysParked(t *testing.T) {
 
 // A second person changes an agent while its form is open. The form must report the change, and the
 // first person must be able to save again.
-func TestAgent_ChangeOfAnotherPersonIsShown(t *testing.T) {
+func TestAgentForm_ReportsAChangeByASecondPerson(t *testing.T) {
 	b := operatorTab(t)
 	var made struct{ ID string }
 	settings := map[string]any{"name": "Shared", "kind": "openai_realtime"}
@@ -150,7 +150,7 @@ func TestAgent_ChangeOfAnotherPersonIsShown(t *testing.T) {
 }
 
 // One call costs few requests, because the page reads only the call that changed.
-func TestLive_FollowsACallWithFewRequests(t *testing.T) {
+func TestLivePage_FollowsACallWithFewRequests(t *testing.T) {
 	b := operatorTab(t)
 	b.visit(t, "/w/{workspace}/live")
 	b.await(t, `document.querySelector("[data-connection][data-state=open]")`)

@@ -62,7 +62,7 @@ func TestOperatorPages_AreAccessible(t *testing.T) {
 	}
 }
 
-func TestEmergency_PausesEverythingAndResumes(t *testing.T) {
+func TestEmergencyPage_PausesAndResumesAllDialing(t *testing.T) {
 	b := operatorTab(t)
 	b.resumeLater(t, "/dialing")
 	b.visit(t, "/operator/emergency")

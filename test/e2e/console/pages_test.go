@@ -42,7 +42,7 @@ func TestWorkspaces_PageIsAccessible(t *testing.T) { checkPage(t, "workspaces", 
 
 func TestNotFound_PageIsAccessible(t *testing.T) { checkPage(t, "not-found", "/w/{workspace}/none") }
 
-func TestLive_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
+func TestLivePage_CallMovesThroughItsStatesWithoutAReload(t *testing.T) {
 	b := operatorTab(t)
 	b.visit(t, "/w/{workspace}/live")
 	b.await(t, `document.querySelector("[data-connection][data-state=open]")`)
@@ -104,7 +104,7 @@ func TestCallPage_ShowsTheTranscriptAfterAReasonIsGiven(t *testing.T) {
 	b.check(t, "call", "/w/{workspace}/calls/"+call)
 }
 
-func TestLive_KilledProcessesLoseNoSessionAndNoEvent(t *testing.T) {
+func TestLivePage_KilledProcessesLoseNoSessionAndNoEvent(t *testing.T) {
 	b := operatorTab(t)
 	if b.own == nil {
 		t.Skip("a running stack (RINGFENCE_RUNNING) was not started by this test")

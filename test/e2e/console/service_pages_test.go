@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-func TestWhy_PageExplainsABlockedNumber(t *testing.T) {
+func TestWhyPage_ExplainsWhyANumberMayNotBeCalled(t *testing.T) {
 	s := stack(t)
 	const number = "+14155550177"
 	body := map[string]string{"phone_e164": number}

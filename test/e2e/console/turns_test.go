@@ -65,7 +65,7 @@ func sipSite(t *testing.T) *site {
 
 // The page shows the words of a real call while it runs: the dialer publishes the turn, and the
 // event stream sends it.
-func TestLive_ShowsTheWordsOfACall(t *testing.T) {
+func TestLivePage_ShowsTheWordsOfACall(t *testing.T) {
 	s := sipSite(t)
 	var agent struct{ ID string }
 	settings := map[string]any{"name": "Ada", "kind": "openai_realtime"}

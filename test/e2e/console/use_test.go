@@ -66,7 +66,7 @@ func (s *site) exec(t *testing.T, sql string, args ...any) int64 {
 
 // A click on a turn of the transcript, or on the waveform, moves the player. The browser requests
 // parts of the recording.
-func TestCall_PlaysItsRecording(t *testing.T) {
+func TestCallPage_PlaysTheRecording(t *testing.T) {
 	s := stack(t)
 	call := s.awaitCall(t, s.place(t, "+14155550103"))
 	s.awaitRecording(t, call)

@@ -78,7 +78,7 @@ func TestAudit_NamesActorAndObjectOfEveryChange(t *testing.T) {
 	sharedstack.Equal(t, "a raw + in object_id", w.newest(t, to)["action"], any("opt_out.create"))
 }
 
-func TestAudit_RecordsReadsOfTranscripts(t *testing.T) {
+func TestAudit_AccessToATranscriptIsListed(t *testing.T) {
 	w := workspace(t, set{"features": set{"transcripts": true}})
 	w.topUp(t, "10")
 	request := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id")
@@ -100,7 +100,7 @@ func TestAudit_RecordsReadsOfTranscripts(t *testing.T) {
 	sharedstack.Equal(t, "newest entry that the person reads", listed.ids()[0], entry["id"].(string))
 }
 
-func TestAudit_FiltersSelectEntriesAndReadKeysAreRefused(t *testing.T) {
+func TestAudit_FilteredListContainsOnlyMatchingEntries(t *testing.T) {
 	w := workspace(t)
 	w.read.refused(t, 403, "missing_scope", "GET", auditLog, nil)
 	w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": number(1)})

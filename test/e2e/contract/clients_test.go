@@ -136,9 +136,9 @@ func runTool(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// TestClients_FirstWebhookRecipesRun runs the recipe of docs/webhooks.md in each language as a new
-// user does: the commands, and the code from the page.
-func TestClients_FirstWebhookRecipesRun(t *testing.T) {
+// TestClients_RecipesForTheFirstWebhookWork runs the recipe of docs/webhooks.md in each language
+// as a new user does: the commands, and the code from the page.
+func TestClients_RecipesForTheFirstWebhookWork(t *testing.T) {
 	blocks, err := kit.PageBlocks(root, kit.RecipesTest)
 	if err != nil {
 		t.Fatal(err)

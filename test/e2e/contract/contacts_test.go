@@ -192,7 +192,7 @@ func TestContacts_ConsentIsRecordedAndErasureDeletesTheFields(t *testing.T) {
 	sharedstack.Equal(t, "external_id after the erasure", erased.text("external_id"), "")
 }
 
-func TestContacts_FiltersSelectContacts(t *testing.T) {
+func TestContacts_FilteredListContainsOnlyMatchingContacts(t *testing.T) {
 	w := workspace(t)
 	ids := map[string]string{}
 	for _, name := range []string{"Ada Lovelace", "ada king", "100% Ada_Rows", "Bob", "Ünal"} {

@@ -33,7 +33,7 @@ func (w *tenant) decisions(t *testing.T, number string) (found []map[string]any)
 
 // A call that was placed has a decision of the pre-check and one of the dial. Both state why each
 // gate passed. A refused call has a decision that states which gate failed.
-func TestDecisions_StateWhyANumberWasCalled(t *testing.T) {
+func TestDecisions_ExplainWhyANumberWasCalledOrRefused(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	to := number(1)

@@ -61,7 +61,7 @@ func TestDialing_PauseWithAnEndEndsByItself(t *testing.T) {
 	sharedstack.Equal(t, "reason", state.text("reason"), "r")
 }
 
-func TestDialing_StateShowsActorTimeAndReasonOfAPause(t *testing.T) {
+func TestDialing_StateContainsWhoPausedDialingAndWhy(t *testing.T) {
 	w := workspace(t)
 	unset := w.read.want(t, 200, "GET", dialing, nil)
 	for name, want := range map[string]string{
@@ -186,7 +186,7 @@ func TestHangup_EndsACallWithTheDocumentedResult(t *testing.T) {
 	}
 }
 
-func TestHangup_HangupOfAWorkspaceEndsAllItsCalls(t *testing.T) {
+func TestHangup_AllCallsOfAWorkspaceCanBeEnded(t *testing.T) {
 	w, other := workspace(t), workspace(t)
 	w.topUp(t, "100")
 	other.topUp(t, "100")
@@ -206,7 +206,7 @@ func TestHangup_HangupOfAWorkspaceEndsAllItsCalls(t *testing.T) {
 	other.endOf(t, untouched)
 }
 
-func TestHangup_UnknownCallAndReadKeyAreRefused(t *testing.T) {
+func TestHangup_RefusesUnknownCallsAndKeysWithReadAccess(t *testing.T) {
 	w := workspace(t)
 	path := "/v1/calls/" + unknownID() + "/hangup"
 	w.write.refused(t, 404, "not_found", "POST", path, nil)

@@ -193,7 +193,7 @@ func TestHooks_EachChangeOfASubscriptionChangesItsDeliveries(t *testing.T) {
 	}
 }
 
-func TestHooks_SubscriptionReceivesOnlyItsTypesWhileActive(t *testing.T) {
+func TestSubscriptions_ReceiveOnlyTheirTypesWhileActive(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	hooks := stack(t).Hooks
@@ -251,7 +251,7 @@ func TestHooks_SubscriptionReceivesOnlyItsTypesWhileActive(t *testing.T) {
 
 // Operators must be able to list and replay the events that were skipped during the pause. The
 // audit log must name the operator.
-func TestHooks_EventsSkippedDuringAPauseCanBeReplayed(t *testing.T) {
+func TestSubscriptions_EventsSkippedDuringAPauseCanBeReplayed(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	hooks, path := stack(t).Hooks, "/"+w.id+"/late"

@@ -124,7 +124,7 @@ func TestHours_WindowAppliesInTheTimeZoneOfTheNumber(t *testing.T) {
 	w.write.want(t, 202, "POST", "/v1/calls", order)
 }
 
-func TestHours_ScheduledForIsAtMostAYearAhead(t *testing.T) {
+func TestHours_CallCanBeScheduledAtMost366DaysAhead(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	now := time.Now()

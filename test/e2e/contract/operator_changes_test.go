@@ -118,7 +118,7 @@ func TestOperatorDescription_DescribesReplays(t *testing.T) {
 
 // No other test of this package runs at the same time, because the pause applies to every
 // workspace.
-func TestDialing_PauseOfEverythingStopsTheCallsOfAWorkspace(t *testing.T) {
+func TestDialing_PauseOfTheDeploymentStopsTheDialsOfAWorkspace(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	const everything = "/admin/v1/dialing"

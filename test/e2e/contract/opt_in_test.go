@@ -54,7 +54,7 @@ func dataOf(t *testing.T, all []kit.Delivery, event string) map[string]any {
 	return nil
 }
 
-func TestOptIn_OnlySubscriptionsThatListTheTypeReceiveIt(t *testing.T) {
+func TestOptIn_EventIsSentOnlyToSubscriptionsThatListItsType(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	id, listed := w.subscribeTo(t, "listed", optInEvents()...)

@@ -179,7 +179,7 @@ func TestCheckOrder_RateLimitIsCheckedAfterTheKey(t *testing.T) {
 	}
 }
 
-func TestCheckOrder_OtherMethodsOfAPathGet405(t *testing.T) {
+func TestCheckOrder_UndocumentedMethodIsRefusedWith405(t *testing.T) {
 	w := workspace(t)
 	known := map[string][]string{}
 	for _, a := range operationRequests() {
@@ -298,7 +298,7 @@ func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 
 // A replay is a request with a repeated idempotency key. The gateway must detect a replay after it
 // has checked the JSON and the API key, and before all other checks.
-func TestCheckOrder_ReplayIsCheckedBeforeOtherChecks(t *testing.T) {
+func TestCheckOrder_ReplayIsDetectedBeforeTheCreditIsChecked(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, holdOfOneCall)
 	to, ahead := number(1), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)

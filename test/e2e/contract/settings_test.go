@@ -259,7 +259,7 @@ func TestSettings_NewAndRevokedKeysApplyToTheNextRequest(t *testing.T) {
 
 // These settings are objects that are created and deleted, so there are no two values to write
 // alternately.
-func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
+func TestSettings_CreatedAndDeletedObjectsApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	t.Run("rate_limit_per_minute", func(t *testing.T) {
 		t.Parallel()

@@ -11,7 +11,7 @@ import (
 )
 
 // Calls of the simulated carrier have no audio, so the test stores a recording for a call.
-func TestCustomer_ReadsTranscriptAndRecording(t *testing.T) {
+func TestCustomer_CanReadTheTranscriptAndTheRecording(t *testing.T) {
 	w := workspace(t, set{"features": set{"transcripts": true, "recordings": true}})
 	otherTenant := workspace(t)
 	w.topUp(t, "10")

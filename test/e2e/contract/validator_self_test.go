@@ -277,7 +277,7 @@ func TestWire_AcceptedRequestsMustBeDocumented(t *testing.T) {
 	}
 }
 
-func TestUnseen_OmitsSeenResponses(t *testing.T) {
+func TestUnseen_OmitsResponsesThatTheServiceHasReturned(t *testing.T) {
 	t.Parallel()
 	d := load(t)
 	before := d.Unseen()
@@ -306,7 +306,7 @@ func TestUnseen_OmitsSeenResponses(t *testing.T) {
 	}
 }
 
-func TestStatusOf_HasEveryDocumentedCode(t *testing.T) {
+func TestCodes_EqualTheDocumentedErrorCodes(t *testing.T) {
 	t.Parallel()
 	var document struct {
 		Components struct {

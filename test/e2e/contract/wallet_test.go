@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestWallet_NumbersAreExactToSixPlaces(t *testing.T) {
+func TestWallet_AmountsAreExactToSixDecimals(t *testing.T) {
 	w := workspace(t, set{"currency": "EUR"})
 	if got := w.read.want(t, 200, "GET", "/v1/wallet", nil).body; got != `{"balance":0,"currency":"EUR","last_transaction_at":null}`+"\n" {
 		t.Errorf("a new wallet = %s", got)

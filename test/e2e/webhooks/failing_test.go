@@ -135,7 +135,7 @@ func (c *customer) resumeAndReplay(t *testing.T, hooks *endpoint, events []event
 	}
 }
 
-func TestFailing_TestDeliveriesDoNotDisableASubscription(t *testing.T) {
+func TestSubscription_IsNotDisabledByFailedTestDeliveries(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusBadGateway, 0)
@@ -163,7 +163,7 @@ func TestFailing_TestDeliveriesDoNotDisableASubscription(t *testing.T) {
 	})
 }
 
-func TestFailing_SuccessResetsTheFailureCounter(t *testing.T) {
+func TestSubscription_SuccessResetsItsFailureCounter(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusServiceUnavailable, 0)

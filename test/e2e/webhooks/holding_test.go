@@ -11,9 +11,9 @@ import (
 // queuedAtPause is the number of waiting deliveries at the pause in a run with -large.
 const queuedAtPause = 10_000
 
-// TestHolding_PauseAndResumeLoseNoDelivery pauses and resumes a subscription with a long queue. The
-// queue grows because the endpoint responds slowly.
-func TestHolding_PauseAndResumeLoseNoDelivery(t *testing.T) {
+// TestPause_PausedAndResumedSubscriptionLosesNoDelivery pauses and resumes a subscription with
+// a long queue. The queue grows because the endpoint responds slowly.
+func TestPause_PausedAndResumedSubscriptionLosesNoDelivery(t *testing.T) {
 	w, want := stack(t), sharedstack.Trials(queuedAtPause/100, queuedAtPause)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusOK, 300*time.Millisecond)

@@ -40,7 +40,7 @@ func TestQuantile_InterpolatesInsideTheBucket(t *testing.T) {
 	}
 }
 
-func TestHistogram_LessReturnsOnlyLaterValues(t *testing.T) {
+func TestHistogram_DifferenceContainsOnlyLaterValues(t *testing.T) {
 	t.Parallel()
 	before, after := read(t, "100"), read(t, "100")
 	after.buckets[0.001], after.buckets[0.005], after.buckets[0.01], after.buckets[math.Inf(1)] = 10, 90, 104, 104
@@ -57,7 +57,7 @@ func TestHistogram_LessReturnsOnlyLaterValues(t *testing.T) {
 	}
 }
 
-func TestParse_RefusesInvalidNumber(t *testing.T) {
+func TestParse_RefusesAMetricThatIsNotANumber(t *testing.T) {
 	t.Parallel()
 	if _, err := Parse(strings.NewReader("a_sum x\n"), "a"); err == nil {
 		t.Error("no error")
