@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// SetRefusedTime changes how long the consumer retries a record that the database rejects. It must
-// be called before Run.
-func (c *Consumer) SetRefusedTime(d time.Duration) { c.refusedTime = d }
+// SetViolationTimeout changes how long the consumer retries a record that the database rejects. It
+// must be called before Run.
+func (c *Consumer) SetViolationTimeout(d time.Duration) { c.violationTimeout = d }
 
 // SetGroup changes the name of the consumer group. It must be called before Run.
 func (c *Consumer) SetGroup(name string) { c.group = name }

@@ -106,8 +106,8 @@ type Outcome struct {
 // If the handler returns an error, tx is rolled back, and the records are handled one by one. A
 // single record is parked if the handler panics, returns outbox.ErrTooLarge or writes a value that
 // the database can never store. After a constraint violation, the record is parked if retries fail
-// for 15 minutes (refusedTime) while other records are applied. After any other error, the
-// partition waits until a retry succeeds.
+// for 15 minutes while other records are applied. After any other error, the partition waits until
+// a retry succeeds.
 //
 // A handler must not begin, commit or roll back tx. It can be called several times for a record, so
 // effects outside of tx belong in Outcome.OnCommit.
@@ -150,8 +150,8 @@ type Consumer struct {
 	batcher *batcher
 	// appliedCount is the number of records that this consumer has applied since its start.
 	appliedCount atomic.Int64
-	// refusedTime differs from the constant refusedTime only in tests.
-	refusedTime time.Duration
+	// violationTimeout is defaultViolationTimeout, except in tests.
+	violationTimeout time.Duration
 	// replaying is locked while ReplayRecord runs.
 	replaying sync.Mutex
 }
@@ -171,8 +171,8 @@ func NewConsumer(
 	c := &Consumer{
 		name: name, group: name, cfg: cfg, pool: pool, handlers: handlers, relay: relay,
 		registry: metrics, metrics: newMetrics(metrics),
-		slots:       make(chan struct{}, max(1, pool.Config().MaxConns/2)),
-		refusedTime: refusedTime,
+		slots:            make(chan struct{}, max(1, pool.Config().MaxConns/2)),
+		violationTimeout: defaultViolationTimeout,
 	}
 	topics := slices.Collect(maps.Keys(handlers))
 	c.backlog = kafka.NewBacklog(name, topics, metrics)

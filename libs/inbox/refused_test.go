@@ -63,7 +63,7 @@ func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 		t.Fatal(err)
 	}
 	consumer := b.consumer(b.pool)
-	consumer.SetRefusedTime(0)
+	consumer.SetViolationTimeout(0)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- consumer.Run(ctx) }()

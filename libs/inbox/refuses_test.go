@@ -42,7 +42,7 @@ func TestMustPark_IsTrueAfter15MinutesOfConstraintViolations(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			consumer := &Consumer{refusedTime: refusedTime}
+			consumer := &Consumer{violationTimeout: defaultViolationTimeout}
 			r := violationSeries{consumer: consumer}
 			now, got := time.Now(), false
 			for _, err := range test.errs {

@@ -22,8 +22,9 @@ const (
 	drainTimeout  = 5 * time.Second
 	cancelTimeout = 3 * time.Second
 	txTimeout     = 60 * time.Second
-	// refusedTime is how long a record that violates a constraint is retried before it is parked.
-	refusedTime = 15 * time.Minute
+	// defaultViolationTimeout is how long a record that violates a constraint is retried before it is
+	// parked.
+	defaultViolationTimeout = 15 * time.Minute
 	// If pauseBatches batches wait in a worker's queue, its partition is paused and gets no further
 	// batches. So the queue, which can contain maxBatches, never becomes full.
 	pauseBatches, maxBatches = 4, 8
@@ -259,7 +260,7 @@ func (w *worker) applySingle(rec *incoming) error {
 		}
 		if rec.parkReason == nil && refused.mustPark(err, time.Now()) {
 			rec.parkReason = kafka.Parkf("the database refused it for %s and took other records meanwhile: %w",
-				w.group.consumer.refusedTime, err)
+				w.group.consumer.violationTimeout, err)
 			continue
 		}
 		tries++
@@ -362,8 +363,8 @@ type violationSeries struct {
 }
 
 // mustPark reports whether the record must be parked. It returns true if the record has violated a
-// constraint for refusedTime, and other records of the consumer were applied in this time. If none
-// was applied, the cause is probably not the record.
+// constraint for violationTimeout, and other records of the consumer were applied in this time. If
+// none was applied, the cause is probably not the record.
 func (r *violationSeries) mustPark(err error, now time.Time) bool {
 	switch {
 	case !isRefused(err):
@@ -373,7 +374,7 @@ func (r *violationSeries) mustPark(err error, now time.Time) bool {
 		r.firstViolation, r.appliedBefore = now, r.consumer.appliedCount.Load()
 		return false
 	}
-	return now.Sub(r.firstViolation) >= r.consumer.refusedTime && r.consumer.appliedCount.Load() > r.appliedBefore
+	return now.Sub(r.firstViolation) >= r.consumer.violationTimeout && r.consumer.appliedCount.Load() > r.appliedBefore
 }
 
 func (w *worker) chunk(ctx context.Context, records []*incoming) *chunk {
