@@ -66,7 +66,7 @@ func begin() (*site, error) {
 	return s, s.record()
 }
 
-// record turns on transcripts and recordings in the demo workspace.
+// record enables transcripts and recordings for the demo workspace.
 func (s *site) record() error {
 	body := map[string]any{"features": map[string]bool{"transcripts": true, "recordings": true}}
 	return kit.NewClient(

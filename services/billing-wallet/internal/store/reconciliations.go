@@ -60,7 +60,7 @@ type Reconciled struct {
 	AgeSeconds float64
 }
 
-// Reconciled reads the summary of the comparisons by all replicas.
+// Reconciled returns the summary for all wallets, whichever replica compared them.
 func (s *Store) Reconciled(ctx context.Context) (Reconciled, error) {
 	sum, err := pg.One[Reconciled](ctx, s.pool, reconciled, pgx.NamedArgs{})
 	if err != nil {

@@ -195,7 +195,8 @@ func downloadUsage(v *visit) (view, error) {
 	return view{written: true}, nil
 }
 
-// topUp adds credit. The key of the form is the reference, so a repeated form adds it once.
+// topUp adds credit. The reference contains the key of the form. So if the browser sends the form
+// twice, the credit is added once.
 func topUp(v *visit) (view, error) {
 	if !v.confirmed(v.form("amount")) {
 		return view{redirect: v.path("wallet"), done: "not_confirmed"}, nil

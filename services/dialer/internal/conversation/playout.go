@@ -274,9 +274,8 @@ const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// minSurplus is two frames. If the queue of an agent that sends in real time never contains less
-	// than minSurplus, the audio is delayed in the queue. Without a delay, the queue becomes empty or
-	// contains one frame.
+	// If an agent sends in real time and the queue never contains less than minSurplus, the audio
+	// counts as delayed.
 	minSurplus = 2 * agent.FrameBytes
 )
 

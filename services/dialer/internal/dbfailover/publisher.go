@@ -231,8 +231,8 @@ func (p *Publisher) probeBrokers(ctx context.Context) {
 	}
 }
 
-// repeatWithdrawal tests the circuit: it publishes a withdrawal again. A repeated withdrawal has
-// no effect on a reconciliation.
+// repeatWithdrawal publishes the withdrawal of the failed intent once more. If Kafka acknowledges
+// this record, the publisher closes its circuit. A reconciliation ignores the repetition.
 func (p *Publisher) repeatWithdrawal(ctx context.Context, failed store.Intent) {
 	record, err := encodeWithdrawn(failed)
 	if err != nil {

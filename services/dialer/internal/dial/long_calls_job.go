@@ -21,7 +21,7 @@ func (j *LongCallsJob) Run(ctx context.Context) error {
 	for {
 		pause := tidyInterval
 		if _, err := j.store.MoveLongCalls(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "long calls not updated, counts of live calls can be too low", "error", err)
+			slog.WarnContext(ctx, "timestamps of long calls not updated, counts of live calls can be too low", "error", err)
 			pause = faultPause
 		}
 		select {

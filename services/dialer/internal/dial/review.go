@@ -61,7 +61,7 @@ func (d *Dialer) resolveCall(ctx context.Context, callID uuid.UUID) error {
 	}
 	slog.WarnContext(
 		ctx,
-		"fenced call without a running attempt found",
+		"fenced call has no running attempt",
 		"call_id",
 		callID,
 		"known_to_carrier",

@@ -18,7 +18,7 @@ const (
 )
 
 // pacer counts turns. A turn is one step of the pacing loop, and lasts 5 ms. In each turn, the loop
-// sends the frames that are due. Normally these are the frames of all streams in one slot.
+// sends the frames that are due.
 type pacer struct {
 	turn atomic.Int64 // number of the next turn; only the pacing loop changes it
 }

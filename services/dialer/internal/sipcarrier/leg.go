@@ -230,7 +230,8 @@ func (l *leg) enqueueLocked(one entry) {
 }
 
 // enqueueFirst puts a step before the queued steps and starts the goroutine that stores the queue.
-// The leg must have been created with isWriting set, so that this goroutine does not run yet.
+// The leg must have been created with isWriting set, so that enqueueLocked did not start this
+// goroutine earlier.
 func (l *leg) enqueueFirst(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
