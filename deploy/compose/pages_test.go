@@ -121,6 +121,9 @@ type recordedCommand struct {
 	words []string
 }
 
+// cloneSource is the address of the repository from which the clone comes.
+const cloneSource = "https://git.example.net/ringfence.git"
+
 const (
 	// fake appends its arguments to a file as a JSON array. It also prints a log line, because
 	// runbooks filter the logs that kubectl prints.
@@ -160,6 +163,11 @@ func newClone(t *testing.T, bin string) *clone {
 	}
 	above := t.TempDir()
 	c := &clone{t: t, dir: filepath.Join(above, "clone")}
+	clone := exec.CommandContext(t.Context(), "sh", "-ec", `git init -q "$0" && cd "$0" && git remote add origin `+cloneSource+`
+		git -c user.name=test -c user.email=test@example.net commit -q --allow-empty -m test`, c.dir)
+	if out, err := clone.CombinedOutput(); err != nil {
+		t.Fatalf("git: %v: %s", err, out)
+	}
 	programs := filepath.Join(above, "programs")
 	for _, dir := range []string{filepath.Join(c.dir, "bin"), programs} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -342,19 +350,34 @@ func (c *clone) checkCompose(one recordedCommand) {
 	}
 }
 
+// commitHash matches the value of REVISION.
+var commitHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
 func (c *clone) checkBuild(one recordedCommand) {
 	var dockerfile string
+	given := map[string]string{}
 	for i, w := range one.words {
 		switch w {
 		case "-f":
 			dockerfile = strings.Join(lines(c.t, one.words[i+1]), "\n")
 		case "--build-arg":
 			name, value, _ := strings.Cut(one.words[i+1], "=")
+			given[name] = value
 			wantContains(c.t, "the Dockerfile", dockerfile, "ARG "+name)
 			others := []string{"simcarrier", "console"}
 			if name == "SERVICE" && !slices.Contains(slices.Concat(services, others), value) {
 				c.t.Errorf("%s: %q is not a service", one.place, value)
 			}
 		}
+	}
+	// The Dockerfile puts these arguments into labels of the image.
+	for _, name := range []string{"SERVICE", "VERSION", "REVISION", "SOURCE"} {
+		if given[name] == "" {
+			c.t.Errorf("%s: the build has no argument %s", one.place, name)
+		}
+	}
+	wantEqual(c.t, one.place+": SOURCE", given["SOURCE"], cloneSource)
+	if !commitHash.MatchString(given["REVISION"]) {
+		c.t.Errorf("%s: REVISION = %q, want a commit", one.place, given["REVISION"])
 	}
 }
