@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"html/template"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -412,6 +413,48 @@ func TestPage_ExplainsRefusals(t *testing.T) {
 			w := s.get("/w/" + workspaceID + "/calls")
 			wantStatus(t, w, tt.status)
 			wantBody(t, w, tt.text)
+		})
+	}
+}
+
+func TestErrorPage_LinksToTheWorkspacesAndShowsTheRequest(t *testing.T) {
+	t.Parallel()
+	broken := template.Must(template.New("").Parse(`{{define "layout"}}{{.Data.Missing}}{{end}}`))
+	for _, tt := range []struct {
+		name, language, title, link string
+		status, want                int
+	}{
+		{name: "a template fails", title: "Something went wrong", link: "Go to the workspaces", want: 500},
+		{name: "a template fails, in German", language: "de", title: "Etwas ist schiefgegangen",
+			link: "Zu den Arbeitsbereichen", want: 500},
+		{name: "forbidden", status: 403, title: "You may not do this", link: "Go to the workspaces", want: 403},
+		{name: "limit", status: 429, title: "Too many requests", link: "Go to the workspaces", want: 429},
+		{name: "unavailable", status: 503, title: "The service is not reachable", link: "Go to the workspaces", want: 503},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, gateway.Owner)
+			r := s.request("GET", "/w/"+workspaceID+"/calls", nil)
+			if tt.status == 0 {
+				for _, pages := range s.server.templates.pages {
+					pages["calls"] = broken
+				}
+				r.Header.Set("X-Request-Id", "request-<b>")
+			} else {
+				s.set("GET /v1/calls", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("X-Request-Id", "request-<b>")
+					w.WriteHeader(tt.status)
+				}))
+			}
+			r.Header.Set("Accept-Language", tt.language)
+			w := s.do(r)
+			wantStatus(t, w, tt.want)
+			wantHeader(t, w, "Content-Type", "text/html; charset=utf-8")
+			wantBody(t, w, tt.title)
+			wantBody(t, w, `href="/workspaces"><svg`)
+			wantBody(t, w, "</svg>"+tt.link+"</a>")
+			wantBody(t, w, "<code>request-&lt;b&gt;</code>")
+			wantBody(t, w, `<nav class="nav"`)
 		})
 	}
 }

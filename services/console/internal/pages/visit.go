@@ -2,6 +2,7 @@ package pages
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -212,18 +213,22 @@ func (v *visit) redirect(result view) {
 }
 
 // render writes a page. The page is complete before its first byte is written, so an error in a
-// template gives an error page.
+// template gives the page that explains an error.
 func (v *visit) render(result view) {
 	v.layout.done.Wait()
 	var body bytes.Buffer
 	if err := v.server.templates.execute(&body, v, result); err != nil {
-		slog.ErrorContext(v.r.Context(), "page rendering failed", "page", result.template, "error", err)
-		http.Error(
-			v.w,
-			v.server.templates.text(v.settings.Language, "error.internal.title"),
-			http.StatusInternalServerError,
-		)
-		return
+		slog.ErrorContext(v.r.Context(), "page rendering failed", "page", result.template,
+			"request_id", v.requestID(), "error", err)
+		body.Reset()
+		key := "error.internal"
+		result = view{template: "failure", title: key + ".title", nav: result.nav,
+			data: failureData{Key: key, RequestID: v.requestID()}, status: http.StatusInternalServerError}
+		if err := v.server.templates.execute(&body, v, result); err != nil {
+			slog.ErrorContext(v.r.Context(), "error page rendering failed", "error", err)
+			http.Error(v.w, v.server.templates.text(v.settings.Language, key+".title"), result.status)
+			return
+		}
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.Header().Set("RF-Cost", strconv.FormatInt(v.Requests(), 10))
@@ -244,10 +249,21 @@ type failureData struct {
 	Retry     bool
 }
 
+// requestID returns the id that a proxy in front of the console gave the request, or "".
+func (v *visit) requestID() string {
+	if id := v.r.Header.Get("X-Request-Id"); len(id) <= maxRequestID {
+		return id
+	}
+	return ""
+}
+
+// maxRequestID is the maximum length of a request id that an error page shows.
+const maxRequestID = 128
+
 // failure returns the page that explains an error and offers the next step.
 func (v *visit) failure(err error) view {
 	refused := gateway.AsError(err)
-	data := failureData{Key: "error.internal", Next: v.returnPath()}
+	data := failureData{Key: "error.internal", Next: v.returnPath(), RequestID: v.requestID()}
 	status := http.StatusInternalServerError
 	if refused == nil {
 		if errors.Is(err, context.Canceled) {
@@ -255,9 +271,11 @@ func (v *visit) failure(err error) view {
 		}
 		// The log contains the route instead of the path, because the path can contain the token of
 		// an invitation.
-		slog.ErrorContext(v.r.Context(), "request for a page failed", "route", v.r.Pattern, "error", err)
+		slog.ErrorContext(v.r.Context(), "request for a page failed", "route", v.r.Pattern,
+			"request_id", v.requestID(), "error", err)
 	} else {
-		data.Message, data.RequestID, status = refused.Message, refused.RequestID, refused.Status
+		data.Message, status = refused.Message, refused.Status
+		data.RequestID = cmp.Or(refused.RequestID, data.RequestID)
 	}
 	switch {
 	case refused == nil:
@@ -331,7 +349,8 @@ func (v *visit) cameFrom(fallback string) string {
 // writeRefusal writes an error page for a request that was refused before its session was read.
 func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, status int, key string) {
 	v := &visit{server: s, w: w, r: r, settings: s.settingsOf(r), Session: s.Gateway.Session(""), layout: &pageLayout{}}
-	v.render(view{template: "failure", title: key + ".title", data: failureData{Key: key}, status: status})
+	v.render(view{template: "failure", title: key + ".title", status: status,
+		data: failureData{Key: key, RequestID: v.requestID()}})
 }
 
 // form returns a value of the submitted form, without space around it.
