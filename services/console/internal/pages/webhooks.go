@@ -105,7 +105,7 @@ type subscriptionData struct {
 	Types      []openapi.EventType
 	Filtered   bool
 	Last       string // the id of the last delivery, if there are more
-	// Since and Until are the start and the end of yesterday, as values of form fields.
+	// Since is the start of yesterday and Until is the end of today, as values of form fields.
 	Since, Until string
 }
 
@@ -115,12 +115,10 @@ func showSubscription(v *visit) (view, error) {
 		return view{}, err
 	}
 	query := v.listQuery("status", "event_type", "call_id")
-	year, month, day := time.Now().In(v.settings.Zone).Date()
-	today := time.Date(year, month, day, 0, 0, 0, 0, v.settings.Zone)
 	data := subscriptionData{
 		Statuses: []string{"queued", "held", "delivered", "failed", "skipped"}, Types: eventTypes, Filtered: len(query) > 1,
-		Since: today.AddDate(0, 0, -1).Format("2006-01-02T15:04"), Until: today.Format("2006-01-02T15:04"),
 	}
+	data.Since, data.Until = replayPeriod(time.Now().In(v.settings.Zone))
 	err = concurrently(
 		read(v, &data.WebhookSubscriptionDetail, path, nil),
 		read(v, &data.Deliveries, path+"/deliveries", query),
@@ -129,6 +127,13 @@ func showSubscription(v *visit) (view, error) {
 		data.Last = data.Deliveries.Data[len(data.Deliveries.Data)-1].ID.String()
 	}
 	return view{template: "webhook", title: "webhooks.title", heading: data.Name, nav: "webhooks", data: data}, err
+}
+
+// replayPeriod returns the preset period of a replay, as values of form fields: from the start of
+// yesterday to the end of today, in the time zone of now.
+func replayPeriod(now time.Time) (since, until string) {
+	const format = "2006-01-02T00:00"
+	return now.AddDate(0, 0, -1).Format(format), now.AddDate(0, 0, 1).Format(format)
 }
 
 // subscriptionPath returns the path of the page's subscription in the API.
