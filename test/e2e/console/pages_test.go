@@ -141,8 +141,8 @@ func TestBanner_ShowsAPauseOnEveryPage(t *testing.T) {
 	t.Cleanup(func() { set("active") })
 	b := operatorTab(t)
 	b.visit(t, "/w/{workspace}/calls")
-	sharedstack.Contains(t, "banner", b.text(t, "#banners"),
-		"Dialing of a workspace is paused. “Wrong <b>script</b>” by local")
+	sharedstack.Contains(t, "banner", b.text(t, "#banners"), "Dialing of workspace ")
+	sharedstack.Contains(t, "banner", b.text(t, "#banners"), " is paused. “Wrong <b>script</b>” by local")
 	b.check(t, "paused", "/workspaces")
 	set("active")
 	b.visit(t, "/w/{workspace}/calls")

@@ -295,9 +295,6 @@ func (v *visit) workspaceEmergency(refused *fault) (view, error) {
 	}
 	own := workspaceLevel + ":" + v.workspace.String()
 	data.Form.Choices = []scopeChoice{{Level: workspaceLevel, Value: own}}
-	if data.Form.Scope == "" {
-		data.Form.Scope = own
-	}
 	if data.Dialing.State == openapi.DialingStatePaused {
 		pause := gateway.Pause{Level: workspaceLevel, ID: &v.workspace, Dialing: data.Dialing}
 		data.Pauses = []activePause{{Pause: pause, Scope: own}}

@@ -58,7 +58,11 @@ func TestSystemEmergency_ShowsPausesAndCallCounts(t *testing.T) {
 func TestSystemEmergency_FormSelectsTheScopeOfTheURL(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, gateway.Operator)
-	wantBody(t, s.get("/w/"+workspaceID+"/calls"), `href="/operator/emergency?scope=workspace:`+workspaceID+`"`)
+	// The link on the pages of a workspace names no scope, so the operator must choose.
+	wantBody(t, s.get("/w/"+workspaceID+"/calls"), `class="stop" href="/operator/emergency"`)
+	unchosen := s.get("/operator/emergency")
+	wantBody(t, unchosen, `<option value="">Choose`)
+	wantEqual(t, "preset scope", strings.Contains(unchosen.Body.String(), " selected>"), false)
 	scope := "workspace:" + workspaceID
 	wantBody(t, s.get("/operator/emergency?scope="+scope), `<option value="`+scope+`" selected>`)
 	if page := s.get("/operator/emergency?scope=agent:1"); strings.Contains(page.Body.String(), `<option value="agent:1`) {
@@ -145,6 +149,8 @@ func TestEmergency_MemberPausesTheWorkspaceAndAnAgent(t *testing.T) {
 	page := s.get("/w/" + workspaceID + "/emergency")
 	wantBody(t, page, "Hallucinates")
 	wantBody(t, page, `data-match="Demo"`)
+	wantBody(t, page, `<option value="">Choose`)
+	wantEqual(t, "preset scope", strings.Contains(page.Body.String(), " selected>"), false)
 	if strings.Contains(page.Body.String(), `<option value="agent:`) {
 		t.Error("the form offers a paused agent")
 	}
@@ -208,5 +214,26 @@ func TestEmergency_ViewersSeeNoControls(t *testing.T) {
 		if strings.Contains(w.Body.String(), control) {
 			t.Errorf("the page contains %s", control)
 		}
+	}
+}
+
+func TestEmergency_HangUpDialogNamesTheWorkspaceAndRequiresAReason(t *testing.T) {
+	t.Parallel()
+	for language, wants := range map[string][]string{
+		"en": {"Hang up all calls of workspace Demo</h2>", `<label for="hang-up-reason">Reason (required)</label>`},
+		"de": {"Alle Anrufe des Arbeitsbereichs Demo beenden</h2>",
+			`<label for="hang-up-reason">Grund (erforderlich)</label>`},
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, gateway.Owner)
+			r := s.request("GET", "/w/"+workspaceID+"/emergency", nil)
+			r.Header.Set("Accept-Language", language)
+			w := s.do(r)
+			wantStatus(t, w, http.StatusOK)
+			for _, want := range wants {
+				wantBody(t, w, want)
+			}
+		})
 	}
 }

@@ -46,7 +46,7 @@ type pageData struct {
 	Role      string
 	Workspace *gateway.Workspace
 	Nav       []navGroup
-	Pauses    []gateway.Pause
+	Pauses    []activePause
 	// MorePauses is the number of pauses that are not shown.
 	MorePauses int
 	Done       string // the key of the message about the last action
@@ -60,10 +60,7 @@ func newPageData(v *visit, result view) *pageData {
 	if p.Workspace == nil && v.workspace != uuid.Nil && v.role != "" {
 		p.Workspace = &gateway.Workspace{ID: v.workspace, Name: v.membershipName()}
 	}
-	p.Pauses = v.layout.pauses
-	if more := len(p.Pauses) - maxBanners; more > 0 {
-		p.Pauses, p.MorePauses = p.Pauses[:maxBanners], more
-	}
+	p.Pauses, p.MorePauses = v.layout.pauses, v.layout.morePauses
 	if p.SignedIn {
 		p.Nav = v.navigation(result.nav)
 	}
@@ -305,8 +302,6 @@ func (s *Server) hasRoute(pattern string) bool {
 // dialing here.
 func (p *pageData) Emergency() string {
 	switch {
-	case p.Me.Operator && p.visit.workspace != uuid.Nil:
-		return "/operator/emergency?scope=" + workspaceLevel + ":" + p.visit.workspace.String()
 	case p.Me.Operator:
 		return "/operator/emergency"
 	case p.Workspace != nil && p.Can("listen"):

@@ -538,9 +538,12 @@ func TestBanner_ShowsWhoPausedDialing(t *testing.T) {
 		"set_at": "2026-06-04T09:00:00.000Z",
 	})
 	w := s.get("/w/" + workspaceID + "/calls")
-	wantBody(t, w, "Dialing of a workspace is paused.")
+	wantBody(t, w, "Dialing of workspace Demo is paused.")
 	wantBody(t, w, "Wrong script")
 	wantBody(t, w, "by Grace")
+	r := s.request("GET", "/w/"+workspaceID+"/calls", nil)
+	r.Header.Set("Accept-Language", "de")
+	wantBody(t, s.do(r), "Das Wählen des Arbeitsbereichs Demo ist angehalten.")
 }
 
 func TestBanner_ShowsOperatorsEveryPause(t *testing.T) {
@@ -549,12 +552,14 @@ func TestBanner_ShowsOperatorsEveryPause(t *testing.T) {
 	s.set("GET /admin/v1/dialer", map[string]any{"pauses": []any{
 		map[string]any{"level": "everything", "id": nil, "state": "paused", "reason": "Incident 7",
 			"set_by": map[string]any{"type": "operator", "name": "person:" + workspaceID}},
-		map[string]any{"level": "trunk", "id": workspaceID, "state": "paused"},
-		map[string]any{"level": "agent", "id": workspaceID, "state": "paused"},
 		map[string]any{"level": "workspace", "id": workspaceID, "state": "paused"},
+		map[string]any{"level": "trunk", "id": agentID, "state": "paused"},
+		map[string]any{"level": "agent", "id": workspaceID, "state": "paused"},
 	}})
+	s.set("GET /admin/v1/trunks/"+agentID, map[string]any{"id": agentID, "name": "<b>Carrier"})
 	w := s.get("/workspaces")
-	for _, want := range []string{"All dialing is paused.", "Incident 7", "by Ada", "Dialing of a trunk is paused.",
+	for _, want := range []string{"All dialing is paused.", "Incident 7", "by Ada", "Dialing of workspace Demo is paused.",
+		"Dialing over trunk &lt;b&gt;Carrier is paused.",
 		"1 further pause"} {
 		wantBody(t, w, want)
 	}

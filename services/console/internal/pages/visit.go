@@ -120,7 +120,9 @@ func (v *visit) path(parts ...string) string {
 type pageLayout struct {
 	done      sync.WaitGroup
 	workspace *gateway.Workspace
-	pauses    []gateway.Pause
+	// pauses are at most maxBanners pauses. morePauses is the number of the other pauses.
+	pauses     []activePause
+	morePauses int
 }
 
 // readPauses reads the pauses that the page shows: all pauses for an operator, and the pause of the
@@ -134,7 +136,7 @@ func (l *pageLayout) readPauses(v *visit) {
 		defer cancel()
 		if v.me.Operator {
 			if found, err := gateway.Get[gateway.Dialer](ctx, v.Session, "/admin/v1/dialer", nil); err == nil {
-				l.pauses = found.Pauses
+				l.setPauses(ctx, v, found.Pauses)
 			}
 			return
 		}
@@ -143,9 +145,34 @@ func (l *pageLayout) readPauses(v *visit) {
 		}
 		d, err := gateway.Get[openapi.Dialing](ctx, v.Session, "/v1/dialing", nil)
 		if err == nil && d.State == openapi.DialingStatePaused {
-			l.pauses = []gateway.Pause{{Level: "workspace", ID: &v.workspace, Dialing: d}}
+			pause := gateway.Pause{Level: workspaceLevel, ID: &v.workspace, Dialing: d}
+			l.pauses = []activePause{{Pause: pause, Name: v.membershipName()}}
 		}
 	})
+}
+
+// setPauses stores the pauses that the page shows, with the names of paused workspaces and trunks.
+func (l *pageLayout) setPauses(ctx context.Context, v *visit, pauses []gateway.Pause) {
+	l.morePauses = max(0, len(pauses)-maxBanners)
+	for _, pause := range pauses[:len(pauses)-l.morePauses] {
+		l.pauses = append(l.pauses, activePause{Pause: pause, Name: v.pausedName(ctx, pause)})
+	}
+}
+
+// pausedName returns the name of a paused workspace or trunk. It returns "" if the pause is of
+// another level, because the API returns the pause of an agent without the agent's workspace, or if
+// the name cannot be read.
+func (v *visit) pausedName(ctx context.Context, pause gateway.Pause) string {
+	paths := map[string]string{workspaceLevel: "/admin/v1/workspaces/", trunkLevel: "/admin/v1/trunks/"}
+	path := paths[pause.Level]
+	if path == "" || pause.ID == nil {
+		return ""
+	}
+	found, err := gateway.Get[struct{ Name string }](ctx, v.Session, path+pause.ID.String(), nil)
+	if err != nil {
+		return ""
+	}
+	return found.Name
 }
 
 const layoutTimeout = 3 * time.Second
