@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -48,6 +49,77 @@ type whyData struct {
 	// Guarded is true if the role of the person may read the consent records.
 	Guarded bool
 	Agents  agentNames
+}
+
+// OptOut returns the record of the opt-out that closes the number, or nil if there is none or the
+// person may not read it.
+func (d whyData) OptOut() *consentRecord {
+	if d.Now == nil || textOf(d.Now.Code) != "recipient_dnd" {
+		return nil
+	}
+	var newest *consentRecord
+	for i, record := range d.Records.Data {
+		if record.Kind == "opt_out" && (newest == nil || record.OccurredAt.After(newest.OccurredAt.Time)) {
+			newest = &d.Records.Data[i]
+		}
+	}
+	return newest
+}
+
+// LaterRefusal returns the newest decision that refused a call when it was ordered. If a call
+// request was created after it, LaterRefusal returns nil. Such a refusal has no call request.
+func (d whyData) LaterRefusal() *openapi.Decision {
+	for i, decision := range d.Decisions.Data { // newest first
+		if decision.Kind != precheck || decision.Result != "closed" {
+			continue
+		}
+		if len(d.Requests.Data) > 0 && !decision.JudgedAt.After(d.Requests.Data[0].CreatedAt.Time) {
+			return nil
+		}
+		return &d.Decisions.Data[i]
+	}
+	return nil
+}
+
+// precheck is the kind of a decision that was made when the call was ordered.
+const precheck = "precheck"
+
+// callEvidence is the evidence of an opt-out that a person asked for in a call.
+type callEvidence struct {
+	CallID uuid.UUID `json:"call_id"`
+	Said   string    `json:"said"`
+}
+
+// FromCall returns the evidence of an opt-out from a call, or nil if the evidence is not from a
+// call.
+func (r consentRecord) FromCall() *callEvidence {
+	var found callEvidence
+	if json.Unmarshal(r.Evidence, &found) != nil || found.CallID == uuid.Nil {
+		return nil
+	}
+	return &found
+}
+
+// Prefix returns the prefix of the texts for the states Before and After.
+func (r consentRecord) Prefix() string {
+	if strings.HasPrefix(r.Kind, "opt_out") {
+		return "dnd."
+	}
+	return "consent."
+}
+
+// Checked returns what a gate checked. The states of opt-out and consent are in the language of the
+// person.
+func (p *pageData) Checked(report openapi.GateReport) string {
+	words := p.visit.server.templates.texts[p.Language]
+	field, state, _ := strings.Cut(report.Checked, " ")
+	switch field {
+	case "dnd_status":
+		return words.text("why.dnd") + ": " + words.textOr("dnd.", state)
+	case "consent_status":
+		return words.text("why.consent") + ": " + words.textOr("consent.", state)
+	}
+	return p.Phone(report.Checked)
 }
 
 func (v *visit) readEvidence(number string) (found evidence, err error) {
