@@ -148,6 +148,28 @@ func TestMembers_InvitationLinkUsesTheAddressOfTheConsole(t *testing.T) {
 	}
 }
 
+// An operator is no member, so the name of the workspace is not in the memberships.
+func TestMembers_LinkPageShowsOperatorsTheNameOfTheWorkspace(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, gateway.Operator)
+	s.set("POST "+invitationsPath, map[string]any{"id": itemID, "role": "viewer", "token": "rfi_a"})
+	w := s.post(home+"/members/invitations", "role", "viewer")
+	wantStatus(t, w, http.StatusOK)
+	wantBody(t, w, `<span class="who"><b>Demo</b>`)
+	wantEqual(t, "id as a name", strings.Contains(w.Body.String(), "<b>"+workspaceID), false)
+}
+
+func TestMembers_PageSaysThatViewersChangeNothing(t *testing.T) {
+	t.Parallel()
+	for language, want := range map[string]string{"en": "May look, may not change anything.",
+		"de": "Darf ansehen, aber nichts ändern."} {
+		s := newSite(t, gateway.Owner)
+		r := s.request("GET", home+"/members", nil)
+		r.Header.Set("Accept-Language", language)
+		wantBody(t, s.do(r), want)
+	}
+}
+
 func TestMembers_OnlyOwnersSeeControls(t *testing.T) {
 	t.Parallel()
 	for role, want := range map[string]bool{gateway.Owner: true, gateway.Operator: true, gateway.Developer: false,

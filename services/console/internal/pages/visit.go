@@ -182,6 +182,13 @@ func readLayout(v *visit) *pageLayout {
 	if v.workspace == uuid.Nil || v.r.Method != http.MethodGet || v.Background {
 		return l
 	}
+	l.readWorkspace(v)
+	return l
+}
+
+// readWorkspace reads the workspace of the page. Responses to forms read it only if they contain a
+// page, because most of them are redirects.
+func (l *pageLayout) readWorkspace(v *visit) {
 	ctx, cancel := context.WithTimeout(v.r.Context(), layoutTimeout)
 	session := v.Beside()
 	l.done.Go(func() {
@@ -190,7 +197,6 @@ func readLayout(v *visit) *pageLayout {
 			l.workspace = &w
 		}
 	})
-	return l
 }
 
 // keepToken stores the new session token in the browser if the gateway has replaced the token.
@@ -242,6 +248,10 @@ func (v *visit) redirect(result view) {
 // render writes a page. The page is complete before its first byte is written, so an error in a
 // template gives the page that explains an error.
 func (v *visit) render(result view) {
+	if v.workspace != uuid.Nil && v.role != "" && v.r.Method != http.MethodGet &&
+		result.status < http.StatusInternalServerError {
+		v.layout.readWorkspace(v)
+	}
 	v.layout.done.Wait()
 	var body bytes.Buffer
 	if err := v.server.templates.execute(&body, v, result); err != nil {
