@@ -141,6 +141,7 @@ func variants(t *testing.T, leaf *kong.Node, line []string) (lines [][]string) {
 // There is no generated client of the operator API, because the commands print responses without
 // decoding them. This test compares the requests of all commands with the document instead.
 func TestCommands_SendOnlyRequestsOfTheDescription(t *testing.T) {
+	t.Chdir(t.TempDir()) // `trunks trace --pcap=x` writes the file x
 	document := operatorDescription(t)
 	lines := map[string][]string{}
 	for _, line := range operators(t) {
