@@ -158,6 +158,10 @@ func goCommand(t *testing.T, b PageBlock, args []string) {
 		!info.IsDir() {
 		t.Errorf("%s: go %s: the folder %q does not exist", b, args[0], folder)
 	}
+	if files, _ := filepath.Glob(filepath.Join(repositoryRoot, folder, "*.go")); len(files) == 0 &&
+		!strings.HasSuffix(folder, "/...") {
+		t.Errorf("%s: go %s: the folder %q has no Go files", b, args[0], folder)
+	}
 	if tests != "" && !testExists(t, folder, tests) {
 		t.Errorf("%s: %s has no test %s", b, folder, tests)
 	}
@@ -197,6 +201,71 @@ func dryRun(t *testing.T, args ...string) string {
 	}
 	return string(output)
 }
+
+var inlineCommand = regexp.MustCompile("`(?:cd (\\S+) && )?((?:make|go test|go run|buf|\\S*bin/tools/\\S+) [^`]+|\\.ci/run)`")
+
+// TestInlineCommands_TargetsAndPackagesExist checks the commands in the text of all pages. Their
+// make targets must exist, and a package of `go test` must have tests.
+func TestInlineCommands_TargetsAndPackagesExist(t *testing.T) {
+	t.Parallel()
+	pages, err := exec.CommandContext(t.Context(), "git", "-C", repositoryRoot, "ls-files", "*.md").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for page := range strings.Lines(string(pages)) {
+		page = strings.TrimSpace(page)
+		text, err := os.ReadFile(filepath.Join(repositoryRoot, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range inlineCommand.FindAllStringSubmatch(string(text), -1) {
+			checked++
+			checkInlineCommand(t, page, found[1], found[2])
+		}
+	}
+	if checked < 50 {
+		t.Errorf("checked %d commands, want at least 50", checked)
+	}
+}
+
+func checkInlineCommand(t *testing.T, page, folder, command string) {
+	t.Helper()
+	words := word.FindAllString(placeholder.ReplaceAllString(command, "x"), -1)
+	for i, w := range words {
+		words[i] = strings.ReplaceAll(w, "'", "")
+	}
+	switch words[0] {
+	case "make":
+		dryRun(t, words[1:]...)
+	case "go":
+		for i, w := range words {
+			if tests, _ := filepath.Glob(filepath.Join(repositoryRoot, w, "*_test.go")); len(tests) == 0 &&
+				strings.HasPrefix(w, "./") {
+				t.Errorf("%s: %s: the folder %s has no tests", page, command, w)
+			}
+			if w == "-run" && !testExists(t, words[i-1], words[i+1]) {
+				t.Errorf("%s: %s: no test matches", page, command)
+			}
+		}
+	case ".ci/run":
+		if _, err := os.Stat(filepath.Join(repositoryRoot, words[0])); err != nil {
+			t.Errorf("%s: %v", page, err)
+		}
+	default: // make builds the program of bin/tools
+		target, inTools := strings.CutPrefix(filepath.Join(folder, words[0]), "bin/tools/")
+		makefile, err := os.ReadFile(filepath.Join(repositoryRoot, "Makefile"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !inTools || !strings.Contains(string(makefile), "$(TOOLS)/"+target+":") {
+			t.Errorf("%s: no make target builds the program of %s", page, command)
+		}
+	}
+}
+
+// placeholder matches a value that the reader inserts.
+var placeholder = regexp.MustCompile(`<[^>]*>`)
 
 func readBlocks(t *testing.T) []PageBlock {
 	t.Helper()
