@@ -1,6 +1,6 @@
 // Command wordlist reports words that the style guide forbids. It checks the tracked files of the
 // working directory and the subjects of commits: comments, log messages, test messages, errors,
-// printed texts and help texts in Go, documents, and whole lines of the other text files.
+// printed texts, help texts and SQL in Go, documents, and whole lines of the other text files.
 //
 // It finds known words only. A reviewer still reads every sentence.
 package main
@@ -101,8 +101,8 @@ func check(words []rule, texts []prose) (found []string) {
 // checkedFiles matches the files that are checked. excludedFiles matches generated files and the
 // files that list the words.
 var (
-	checkedFiles  = regexp.MustCompile(`(\.(go|md|ya?ml|proto|sql|sh|env|tpl|ts|py|js)|Makefile|Dockerfile)$`)
-	excludedFiles = regexp.MustCompile(`(^|/)(testdata|node_modules)/|^tools/wordlist/|^docs/images/`)
+	checkedFiles  = regexp.MustCompile(`(\.(go|md|ya?ml|proto|sql|sh|env|tpl|ts|py|js|json|html|txt)|Makefile|Dockerfile)$`)
+	excludedFiles = regexp.MustCompile(`(^|/)(testdata|node_modules)/|^tools/wordlist/|^docs/images/|^proto/.*\.json$`)
 )
 
 func trackedTexts() ([]prose, error) {
@@ -188,7 +188,10 @@ var messageFunctions = []string{
 	"String", "StringVar", "Uint64", "Uint64Var", "Var",
 }
 
-// goProse returns the comments, messages and help texts of a Go file by line number. It returns
+// statement matches a string literal that contains SQL.
+var statement = regexp.MustCompile("^[`\"]\\s*(WITH|SELECT|INSERT|UPDATE|DELETE)\\s")
+
+// goProse returns the comments, messages, help texts and SQL of a Go file by line number. It returns
 // nothing for a generated file.
 func goProse(path string, content []byte) (map[int][]string, error) {
 	files := token.NewFileSet()
@@ -216,6 +219,9 @@ func goProse(path string, content []byte) (map[int][]string, error) {
 		if field, ok := n.(*ast.Field); ok && field.Tag != nil {
 			add(field.Tag.Pos(), reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("help"))
 			return true
+		}
+		if literal, ok := n.(*ast.BasicLit); ok && statement.MatchString(literal.Value) {
+			add(literal.Pos(), literal.Value)
 		}
 		call, ok := n.(*ast.CallExpr)
 		if !ok {

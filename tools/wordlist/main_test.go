@@ -50,7 +50,7 @@ func TestCheck_ReportsThePlaceTheWordAndTheAdvice(t *testing.T) {
 	}
 }
 
-func TestGoProse_ReturnsCommentsMessagesAndHelpTexts(t *testing.T) {
+func TestGoProse_ReturnsCommentsMessagesHelpTextsAndSQL(t *testing.T) {
 	t.Parallel()
 	const source = `package p
 
@@ -64,6 +64,8 @@ func f(log logger) {
 	/* two
 	   lines */
 }
+
+const lock = "SELECT id FROM calls"
 
 type config struct {
 	Wait int ` + "`env:\"WAIT\" help:\"seconds\"`" + `
@@ -81,7 +83,8 @@ type config struct {
 		9:  {`"x"`, `"a flag"`},
 		10: {"/* two\n"},
 		11: {"	   lines */"},
-		15: {"seconds"},
+		14: {`"SELECT id FROM calls"`},
+		17: {"seconds"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("goProse (-want +got):\n%s", diff)

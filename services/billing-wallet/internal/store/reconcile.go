@@ -85,11 +85,11 @@ WHERE workspace_id = @workspace_id AND reference IS NOT NULL
 GROUP BY reference HAVING count(*) > 1`
 
 const differingHolds = `
-WITH told AS (
+WITH posted AS (
     SELECT request_id, count(*) AS transactions,
            count(*) FILTER (WHERE kind = 'hold') AS holds, sum(held_micro) FILTER (WHERE kind = 'hold') AS held,
            count(*) FILTER (WHERE kind IN ('capture', 'release')) AS ends, max(kind) FILTER (WHERE kind IN ('capture', 'release')) AS ended,
-           -sum(held_micro) FILTER (WHERE kind IN ('capture', 'release')) AS freed,
+           -sum(held_micro) FILTER (WHERE kind IN ('capture', 'release')) AS released,
            sum(revenue_micro) FILTER (WHERE kind IN ('capture', 'release')) AS charged
     FROM transactions
     WHERE workspace_id = @workspace_id AND request_id IS NOT NULL
@@ -99,20 +99,20 @@ kept AS (
     FROM holds h LEFT JOIN wallets w ON w.workspace_id = h.workspace_id
     WHERE h.workspace_id = @workspace_id)
 SELECT @workspace_id::uuid AS workspace_id, d.kind, request_id::text AS subject, d.kept, d.found
-FROM told FULL JOIN kept USING (request_id)
+FROM posted FULL JOIN kept USING (request_id)
 CROSS JOIN LATERAL (VALUES
-    ('transaction_without_hold', kept.state IS NULL, 'no hold', told.transactions || ' transactions'),
-    ('hold_without_transaction', kept.state IS NOT NULL AND coalesce(told.holds, 0) = 0, trim_scale(kept.amount * 0.000001)::text, 'nothing'),
-    ('held_twice', told.holds > 1, 'once', told.holds || ' times'),
-    ('wrong_hold', told.holds = 1 AND told.held <> kept.amount, trim_scale(kept.amount * 0.000001)::text, trim_scale(told.held * 0.000001)::text),
-    ('settled_without_transaction', kept.state <> 'held' AND coalesce(told.ends, 0) = 0, kept.state, 'nothing'),
-    ('open_but_settled', kept.state = 'held' AND told.ends > 0, kept.state, told.ended),
-    ('settled_twice', told.ends > 1, 'once', told.ends || ' times'),
-    ('wrong_settlement', kept.state <> 'held' AND told.ends = 1 AND (kept.state = 'captured') <> (told.ended = 'capture'), kept.state, told.ended),
-    ('wrong_release', kept.state <> 'held' AND told.ends = 1 AND told.freed <> kept.amount,
-     trim_scale(kept.amount * 0.000001)::text, trim_scale(told.freed * 0.000001)::text),
-    ('wrong_charge', kept.state <> 'held' AND told.ends = 1 AND told.charged <> kept.captured,
-     trim_scale(kept.captured * 0.000001)::text, trim_scale(told.charged * 0.000001)::text),
+    ('transaction_without_hold', kept.state IS NULL, 'no hold', posted.transactions || ' transactions'),
+    ('hold_without_transaction', kept.state IS NOT NULL AND coalesce(posted.holds, 0) = 0, trim_scale(kept.amount * 0.000001)::text, 'nothing'),
+    ('held_twice', posted.holds > 1, 'once', posted.holds || ' times'),
+    ('wrong_hold', posted.holds = 1 AND posted.held <> kept.amount, trim_scale(kept.amount * 0.000001)::text, trim_scale(posted.held * 0.000001)::text),
+    ('settled_without_transaction', kept.state <> 'held' AND coalesce(posted.ends, 0) = 0, kept.state, 'nothing'),
+    ('open_but_settled', kept.state = 'held' AND posted.ends > 0, kept.state, posted.ended),
+    ('settled_twice', posted.ends > 1, 'once', posted.ends || ' times'),
+    ('wrong_settlement', kept.state <> 'held' AND posted.ends = 1 AND (kept.state = 'captured') <> (posted.ended = 'capture'), kept.state, posted.ended),
+    ('wrong_release', kept.state <> 'held' AND posted.ends = 1 AND posted.released <> kept.amount,
+     trim_scale(kept.amount * 0.000001)::text, trim_scale(posted.released * 0.000001)::text),
+    ('wrong_charge', kept.state <> 'held' AND posted.ends = 1 AND posted.charged <> kept.captured,
+     trim_scale(kept.captured * 0.000001)::text, trim_scale(posted.charged * 0.000001)::text),
     ('charge_above_hold', kept.captured > kept.amount, trim_scale(kept.captured * 0.000001)::text, trim_scale(kept.amount * 0.000001)::text),
     ('wrong_currency', kept.currency <> kept.wanted, kept.currency, kept.wanted)
 ) AS d (kind, differs, kept, found)

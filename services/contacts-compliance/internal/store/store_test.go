@@ -198,15 +198,15 @@ func TestSchema_ServiceRoleCannotChangeRecords(t *testing.T) {
 		}
 	}
 	for _, sql := range []string{
-		"UPDATE consent_records SET actor = 'nobody'", "DELETE FROM consent_records", "TRUNCATE consent_records",
+		"UPDATE consent_records SET actor = 'another'", "DELETE FROM consent_records", "TRUNCATE consent_records",
 		"UPDATE decisions SET result = 'open'", "DELETE FROM decisions", "TRUNCATE decisions",
-		"UPDATE consent_records_default SET actor = 'nobody'",
+		"UPDATE consent_records_default SET actor = 'another'",
 		"INSERT INTO consent_records_default SELECT * FROM consent_records", "SELECT * FROM decisions_default",
-		"DELETE FROM consent_records_" + month, "UPDATE consent_records_" + month + " SET actor = 'nobody'",
+		"DELETE FROM consent_records_" + month, "UPDATE consent_records_" + month + " SET actor = 'another'",
 		"TRUNCATE consent_records_" + month,
 		"INSERT INTO decisions_" + month + " SELECT * FROM decisions", "DROP TABLE consent_records_" + month,
 		"DELETE FROM consent_heads", "DELETE FROM consent_starts",
-		"UPDATE policies SET operator = 'nobody'", "DELETE FROM policies", "TRUNCATE policies",
+		"UPDATE policies SET operator = 'another'", "DELETE FROM policies", "TRUNCATE policies",
 		"DELETE FROM opt_out_import_numbers", "UPDATE opt_out_import_numbers SET phone_e164 = '+14155550101'",
 		"TRUNCATE opt_out_import_numbers",
 		"UPDATE opt_out_imports SET record_id = NULL", "DELETE FROM opt_out_imports", "TRUNCATE opt_out_imports",
