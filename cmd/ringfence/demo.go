@@ -120,14 +120,14 @@ func (d *demo) awaitEnd(ctx context.Context, arrivals <-chan arrival) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case got := <-arrivals:
-			if err := d.look(ctx); err != nil { // first print the webhooks that have arrived
+			if err := d.readRequest(ctx); err != nil { // first print the webhooks that have arrived
 				return err
 			}
 			if err := d.receive(got); err != nil {
 				return err
 			}
 		case <-poll.C:
-			if err := d.look(ctx); err != nil {
+			if err := d.readRequest(ctx); err != nil {
 				return err
 			}
 		}
@@ -149,7 +149,7 @@ func (d *demo) receive(got arrival) error {
 	return nil
 }
 
-func (d *demo) look(ctx context.Context) error {
+func (d *demo) readRequest(ctx context.Context) error {
 	before := d.request.Status
 	if err := ignoreBusy(d.client.send(ctx, http.MethodGet, "/v1/call-requests/"+d.request.ID, nil,
 		&d.request)); err != nil {

@@ -45,7 +45,7 @@ func (f fault) String() string {
 	return fmt.Sprintf("ringfence: %s (%d %s)", f.Message, f.Status, f.Code)
 }
 
-func (f fault) tell(to io.Writer, asJSON bool) { operator.Aside(to, asJSON, "error", f) }
+func (f fault) print(to io.Writer, asJSON bool) { operator.Aside(to, asJSON, "error", f) }
 
 var negative = regexp.MustCompile(`^unknown flag -[0-9.]`)
 

@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		return exited
 	}
 	if err != nil {
-		fault{Code: "not_understood", Message: usageMessage(err.Error()) + " `ringfence --help` lists the commands."}.tell(faults, wantsJSON(args))
+		fault{Code: "not_understood", Message: usageMessage(err.Error()) + " `ringfence --help` lists the commands."}.print(faults, wantsJSON(args))
 		return misunderstood
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
@@ -92,10 +92,10 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		if errors.Is(err, context.Canceled) {
 			err = errors.New("stopped")
 		}
-		fault{Code: "stopped", Message: err.Error()}.tell(faults, cli.Output == "json")
+		fault{Code: "stopped", Message: err.Error()}.print(faults, cli.Output == "json")
 		return stopped
 	}
-	faultOf(err).tell(faults, cli.Output == "json")
+	faultOf(err).print(faults, cli.Output == "json")
 	return failed
 }
 

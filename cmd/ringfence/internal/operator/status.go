@@ -71,7 +71,7 @@ type statusAnswers struct {
 
 func (c status) Run(ctx context.Context, d *Client, of Named) error {
 	var found statusAnswers
-	services, err := ask(ctx, d, "services", &found.services)
+	services, err := get(ctx, d, "services", &found.services)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (c status) Run(ctx context.Context, d *Client, of Named) error {
 	if err != nil { // the other services are printed even if the dialer does not respond
 		found.fault = err.Error()
 	}
-	parked, err := ask(ctx, d, "parked-records", &found.parked)
+	parked, err := get(ctx, d, "parked-records", &found.parked)
 	if err != nil {
 		found.parkedFault = err.Error()
 	}
@@ -95,7 +95,7 @@ func (c status) Run(ctx context.Context, d *Client, of Named) error {
 			"down": down,
 		})
 	} else {
-		err = say(d, lines)
+		err = printLines(d, lines)
 	}
 	if err == nil && len(down) > 0 {
 		err = fmt.Errorf("down: %s", strings.Join(down, ", "))
@@ -106,7 +106,7 @@ func (c status) Run(ctx context.Context, d *Client, of Named) error {
 func (s *statusAnswers) readDialer(
 	ctx context.Context, d *Client,
 ) (dialer json.RawMessage, trunks []json.RawMessage, err error) {
-	if dialer, err = ask(ctx, d, "dialer", &s.dialer); err != nil {
+	if dialer, err = get(ctx, d, "dialer", &s.dialer); err != nil {
 		return nil, nil, err
 	}
 	if trunks, err = d.Members(ctx, At("trunks"), nil); err != nil {
@@ -122,7 +122,7 @@ func (s *statusAnswers) readDialer(
 	return dialer, trunks, nil
 }
 
-func say(d *Client, lines []string) error {
+func printLines(d *Client, lines []string) error {
 	for _, line := range lines {
 		if err := d.Say(line); err != nil {
 			return err
@@ -139,7 +139,7 @@ func printJSON(d *Client, value any) error {
 	return d.Member(encoded)
 }
 
-func ask(ctx context.Context, d *Client, path string, into any) (json.RawMessage, error) {
+func get(ctx context.Context, d *Client, path string, into any) (json.RawMessage, error) {
 	answer, err := d.Ask(ctx, http.MethodGet, At(path), nil)
 	if err != nil {
 		return nil, err

@@ -190,9 +190,9 @@ func (o *WorkspaceClient) explainNumber(ctx context.Context, number string) (err
 	}
 	if newest := all.NewestRequest; newest != nil {
 		faults = append(faults, o.Say(""), o.Say("NEWEST CALL REQUEST"), o.Say(newest.Answer), o.Member(newest.Request),
-			o.tellFacts(*newest))
+			o.printFacts(*newest))
 	}
-	faults = append(faults, o.tellDecisions(all.Decisions))
+	faults = append(faults, o.printDecisions(all.Decisions))
 	if more {
 		o.Remark("These are the newest %d decisions: `ringfence contacts decisions --phone %s --all` lists all of them.",
 			shownDecisions, number)
@@ -219,8 +219,8 @@ func (o *WorkspaceClient) newestRequest(ctx context.Context, number string) (*re
 	return &facts, err
 }
 
-// tellDecisions prints a table of the decisions and, for each decision, a table of its gates.
-func (o *WorkspaceClient) tellDecisions(decisions []json.RawMessage) error {
+// printDecisions prints a table of the decisions and, for each decision, a table of its gates.
+func (o *WorkspaceClient) printDecisions(decisions []json.RawMessage) error {
 	faults := []error{o.Say(""), o.Say("DECISIONS"),
 		o.Table(decisions, []string{"judged_at", "kind", "result", "rule", "message"})}
 	gates := []json.RawMessage{}
@@ -394,13 +394,13 @@ func (o *WorkspaceClient) print(all requestFacts) error {
 	}
 	faults := []error{o.Say(all.Answer)}
 	if all.Request != nil {
-		faults = append(faults, o.Say(""), o.Say("REQUEST"), o.Member(all.Request), o.tellDecisions(all.Decisions))
+		faults = append(faults, o.Say(""), o.Say("REQUEST"), o.Member(all.Request), o.printDecisions(all.Decisions))
 	}
-	return errors.Join(append(faults, o.tellFacts(all))...)
+	return errors.Join(append(faults, o.printFacts(all))...)
 }
 
-// tellFacts prints the attempts, the call and the deliveries.
-func (o *WorkspaceClient) tellFacts(all requestFacts) error {
+// printFacts prints the attempts, the call and the deliveries.
+func (o *WorkspaceClient) printFacts(all requestFacts) error {
 	faults := []error{o.Say(""), o.Say("ATTEMPTS"), o.Table(all.Attempts, attemptColumns())}
 	if all.Call != nil {
 		faults = append(faults, o.Say(""), o.Say("CALL"), o.Member(all.Call))

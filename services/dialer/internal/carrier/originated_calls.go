@@ -15,21 +15,21 @@ const minRemembered = 1 << 16
 // The zero value is ready to use. OriginatedCalls is safe for concurrent use.
 type OriginatedCalls struct {
 	mu         sync.Mutex
-	young, old map[uuid.UUID]struct{}
+	recent, old map[uuid.UUID]struct{}
 }
 
 // AddIfNew stores a call id. It returns false if the id is already stored.
 func (a *OriginatedCalls) AddIfNew(callID uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, young := a.young[callID]
-	_, old := a.old[callID]
-	if young || old {
+	_, isRecent := a.recent[callID]
+	_, isOld := a.old[callID]
+	if isRecent || isOld {
 		return false
 	}
-	if a.young == nil || len(a.young) == minRemembered {
-		a.young, a.old = map[uuid.UUID]struct{}{}, a.young
+	if a.recent == nil || len(a.recent) == minRemembered {
+		a.recent, a.old = map[uuid.UUID]struct{}{}, a.recent
 	}
-	a.young[callID] = struct{}{}
+	a.recent[callID] = struct{}{}
 	return true
 }
