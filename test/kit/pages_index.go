@@ -9,7 +9,7 @@ import (
 const (
 	// DemoTest runs commands against the demo workspace of a local stack.
 	DemoTest = "test/e2e/contract TestDocumentation_CommandsForCustomersAndOperatorsSucceed"
-	// RecipesTest runs the commands and the code of the first webhook in TypeScript and in Python.
+	// RecipesTest runs the commands and the code of the first webhook in TypeScript, Python and Go.
 	RecipesTest = "test/e2e/contract TestClients_RecipesForTheFirstWebhookWork"
 	// OperatorTest runs commands against a local stack with a SIP trunk. Programs that do nothing take
 	// the place of kubectl, docker, helm, ssh and the programs of Kafka.

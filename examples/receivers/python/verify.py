@@ -11,11 +11,7 @@ class NotTrusted(Exception):
 
 
 def verify(secret: str, header: str, body: bytes, now: float) -> None:
-    """Raise NotTrusted unless the webhook is authentic.
-
-    secret is the whole signing_secret with the prefix whsec_. header is the value of X-Service-Signature, or "" if the header is
-    missing. body contains the bytes of the request body as they arrived, before any decoder changed them. now is time.time().
-    """
+    """Raise NotTrusted unless the webhook is authentic. body contains the bytes as they arrived."""
     parts = FORM.fullmatch(header)
     if not parts:
         raise NotTrusted("the signature is not of the form t=<unix seconds>,v1=<64 lowercase hex digits>")

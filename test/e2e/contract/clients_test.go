@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -147,9 +148,11 @@ func TestClients_RecipesForTheFirstWebhookWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, recipe := range []struct{ language, fence, file, program, other string }{
-		{language: "TypeScript", fence: "ts", file: "receiver.ts", program: "npm", other: "python3 "},
-		{language: "Python", fence: "python", file: "receiver.py", program: "python3", other: "npm "},
+	programs := []string{"npm", "python3", "go"}
+	for _, recipe := range []struct{ language, fence, file, program string }{
+		{language: "TypeScript", fence: "ts", file: "receiver.ts", program: "npm"},
+		{language: "Python", fence: "python", file: "receiver.py", program: "python3"},
+		{language: "Go", fence: "go", file: "receiver.go", program: "go"},
 	} {
 		t.Run(recipe.language, func(t *testing.T) {
 			for _, program := range []string{"curl", "jq", recipe.program} {
@@ -161,18 +164,20 @@ func TestClients_RecipesForTheFirstWebhookWork(t *testing.T) {
 			if code == nil || !strings.Contains(string(page), "`"+recipe.file+"`") {
 				t.Fatalf("the page has no code for %s", recipe.file)
 			}
-			runRecipe(t, recipe.file, code[1], recipeScript(blocks, recipe.other))
+			others := slices.DeleteFunc(slices.Clone(programs), func(p string) bool { return p == recipe.program })
+			runRecipe(t, recipe.file, code[1], recipeScript(blocks, others))
 		})
 	}
 }
 
-// recipeScript returns the commands without the blocks of the other language. The last block stops
-// the programs when the input of the script ends.
-func recipeScript(blocks []kit.PageBlock, other string) string {
+// recipeScript returns the commands without the blocks of the other languages, whose programs it
+// gets. The last block stops the programs when the input of the script ends.
+func recipeScript(blocks []kit.PageBlock, others []string) string {
 	var script strings.Builder
 	for _, b := range blocks {
+		isOther := func(program string) bool { return strings.Contains(b.Text, "\n"+program+" ") }
 		switch {
-		case strings.Contains(b.Text, other):
+		case slices.ContainsFunc(others, isOther):
 		case strings.HasPrefix(b.Text, "kill "):
 			script.WriteString("read -r _ || true\n" + b.Text)
 		default:
