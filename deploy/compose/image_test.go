@@ -130,6 +130,43 @@ func TestImage_BuildsAreIdenticalInTwoFolders(t *testing.T) {
 	}
 }
 
+// The images exist for arm64 too, and people run the local stack on macOS. With a warm build cache
+// the test takes half a minute of CPU time.
+func TestImage_ProgramsCompileForOtherPlatforms(t *testing.T) {
+	t.Parallel()
+	flags, env := recipe(t)
+	mains := strings.Join(slices.Sorted(maps.Values(programs())), " ")
+	for _, row := range []struct{ system, machine, mains string }{
+		{system: "linux", machine: "arm64", mains: mains},
+		{system: "darwin", machine: "arm64", mains: mains + " ./cmd/ringfence ./cmd/ringfence-local"},
+	} {
+		built := t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "sh", "-ec", "go build "+flags+" -o "+built+"/ "+row.mains)
+		cmd.Dir, cmd.Env = root, slices.Concat(os.Environ(), env, []string{"GOOS=" + row.system, "GOARCH=" + row.machine})
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s/%s: %v: %s", row.system, row.machine, err, out)
+		}
+		files, err := os.ReadDir(built)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, "programs for "+row.system, len(files), len(strings.Fields(row.mains)))
+		if row.system != "linux" {
+			continue
+		}
+		for _, file := range files {
+			program, err := elf.Open(filepath.Join(built, file.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantEqual(t, "machine of "+file.Name(), program.Machine, elf.EM_AARCH64)
+			if err := program.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 func standsAlone(t *testing.T, name, path string) {
 	t.Helper()
 	if runtime.GOOS == "linux" {
