@@ -191,8 +191,8 @@ var messageFunctions = []string{
 // statement matches a string literal that contains SQL.
 var statement = regexp.MustCompile("^[`\"]\\s*(WITH|SELECT|INSERT|UPDATE|DELETE)\\s")
 
-// goProse returns the comments, messages, help texts and SQL of a Go file by line number. It returns
-// nothing for a generated file.
+// goProse returns the comments, messages, help texts and SQL of a Go file by line number. For a
+// generated file it returns nothing.
 func goProse(path string, content []byte) (map[int][]string, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, content, parser.ParseComments|parser.SkipObjectResolution)
