@@ -25,6 +25,8 @@ const (
 	namespace   = "ringfence"
 	registry    = "registry.example.net"
 	consoleHost = "console.example.net"
+	// consoleFlags name an image with BusyBox, which `helm test console` needs.
+	consoleFlags = "--set test.image=cluster.test/pause:1"
 	// loadClients send a request every loadInterval each. Half of them open a connection for each
 	// request, so that they reach every replica.
 	loadClients  = 6
@@ -73,6 +75,7 @@ func TestCluster_NoRequestFailsDuringAPodReplacement(t *testing.T) {
 	} else if !strings.Contains(out, "is completed") {
 		t.Errorf("helm test: %s, want a completed call", out)
 	}
+	mustRun(t, "helm", "-n", namespace, "test", "console", "--logs")
 	t.Run("an invitation opens in the console", c.checkConsole)
 	t.Run("network policies are enforced", c.checkPolicies)
 	stack := &kit.Stack{}
@@ -94,7 +97,7 @@ func TestCluster_NoRequestFailsDuringAPodReplacement(t *testing.T) {
 		}},
 		{"helm upgrade", func() {
 			c.page("helm upgrade ringfence", "--set global.tag=0.2.0")
-			c.page("helm upgrade --install console", "--set global.tag=0.2.0")
+			c.page("helm upgrade --install console", consoleFlags+" --set global.tag=0.2.0")
 			c.wantVersion("0.2.0")
 		}},
 		{"helm rollback", func() {
@@ -115,8 +118,8 @@ func TestCluster_NoRequestFailsDuringAPodReplacement(t *testing.T) {
 			load.stop()
 			load.mu.Lock()
 			defer load.mu.Unlock()
-			t.Logf("calls = %d, pages = %d, failed = %d, duration = %s", load.calls, load.pages, len(load.faults),
-				time.Since(began).Round(time.Second))
+			t.Logf("%s: calls = %d, pages = %d, failed = %d, duration = %s", step.name, load.calls, load.pages,
+				len(load.faults), time.Since(began).Round(time.Second))
 			if load.calls < 20 {
 				t.Errorf("calls = %d, want at least 20", load.calls)
 			}
@@ -410,7 +413,7 @@ func (c *cluster) install() {
 	c.page("createdb", "")
 	c.page("helm upgrade --install simcarrier", "")
 	c.page("helm upgrade --install ringfence", "")
-	c.page("helm upgrade --install console", "")
+	c.page("helm upgrade --install console", consoleFlags)
 	service := func(name string) string {
 		return "http://" + c.get("service", name, "jsonpath={.spec.clusterIP}")
 	}

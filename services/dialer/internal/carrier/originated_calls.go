@@ -14,7 +14,7 @@ const minRemembered = 1 << 16
 // process does not originate one of them twice. The main protection is the fence in the database.
 // The zero value is ready to use. OriginatedCalls is safe for concurrent use.
 type OriginatedCalls struct {
-	mu         sync.Mutex
+	mu          sync.Mutex
 	recent, old map[uuid.UUID]struct{}
 }
 
