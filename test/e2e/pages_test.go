@@ -131,8 +131,8 @@ func readerOf(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver)
 	return r
 }
 
-// fakePrograms returns a folder with programs that do nothing. A test of deploy/compose checks the
-// arguments of kubectl, docker and helm.
+// fakePrograms returns a folder with programs that do nothing. deploy/compose checks the arguments
+// of kubectl, docker and helm. test/apachekafka runs the tools of Kafka.
 func (r *pageReader) fakePrograms(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(r.dir, "programs")
