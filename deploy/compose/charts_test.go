@@ -133,8 +133,8 @@ const (
 
 const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
-// requiredArgs returns the arguments without which a chart does not render: the registry, the public
-// keys of a service, the networks of the dialer's nodes, and the console's address.
+// requiredArgs returns the arguments without which a chart does not render: the registry, the
+// public keys of a service, the networks of the dialer's nodes, and the console's address.
 func requiredArgs(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	switch chart {

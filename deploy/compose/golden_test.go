@@ -39,8 +39,8 @@ func kubeScoreArgs(ignored ...string) []string {
 const replicasCheck = "deployment-replicas"
 
 // simcarrierChecks are the checks that the chart simcarrier fails intentionally. Each of two
-// concurrent carriers would have only half of the calls, so there is one replica and the strategy is
-// Recreate.
+// concurrent carriers would have only half of the calls, so there is one replica and the strategy
+// is Recreate.
 var simcarrierChecks = []string{replicasCheck, "deployment-strategy"}
 
 // hpaReplicasCheck is the name of the check that a Deployment with a HorizontalPodAutoscaler does
