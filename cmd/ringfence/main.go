@@ -80,7 +80,8 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		return exited
 	}
 	if err != nil {
-		fault{Code: "not_understood", Message: usageMessage(err.Error()) + " `ringfence --help` lists the commands."}.print(faults, wantsJSON(args))
+		message := usageMessage(err.Error()) + " `ringfence --help` lists the commands."
+		fault{Code: "not_understood", Message: message}.print(faults, wantsJSON(args))
 		return misunderstood
 	}
 	command.BindTo(ctx, (*context.Context)(nil))

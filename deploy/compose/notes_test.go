@@ -56,7 +56,8 @@ func (r notesRow) text(t *testing.T) string {
 	}
 	args := append([]string{
 		"install", r.chart, filepath.Join(root, "helm", r.chart), "--dry-run=server", "--namespace", "ringfence",
-		"--kube-apiserver", "https://127.0.0.1:" + apiServer.port, "--kube-token", apiToken, "--kube-insecure-skip-tls-verify",
+		"--kube-apiserver", "https://127.0.0.1:" + apiServer.port, "--kube-token", apiToken,
+		"--kube-insecure-skip-tls-verify",
 	}, r.args...)
 	out, stderr, err := runHelm(t, args...)
 	if err != nil {
@@ -111,7 +112,8 @@ func TestCharts_TestPodsHaveAnImageFromTheOperatorsRegistry(t *testing.T) {
 		args = append(args, "--set", name+".image.repository="+registry+"/ringfence/"+name)
 	}
 	const image = registry + "/tools/simcarrier:1"
-	_, stderr, err := runHelm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm/ringfence")}, args...)...)
+	command := []string{"template", "ringfence", filepath.Join(root, "helm/ringfence")}
+	_, stderr, err := runHelm(t, append(command, args...)...)
 	if err == nil {
 		t.Error("a test pod without a registry is rendered, want a refusal")
 	}

@@ -163,7 +163,8 @@ func newClone(t *testing.T, bin string) *clone {
 	}
 	above := t.TempDir()
 	c := &clone{t: t, dir: filepath.Join(above, "clone")}
-	clone := exec.CommandContext(t.Context(), "sh", "-ec", `git init -q "$0" && cd "$0" && git remote add origin `+cloneSource+`
+	clone := exec.CommandContext(t.Context(), "sh", "-ec",
+		`git init -q "$0" && cd "$0" && git remote add origin `+cloneSource+`
 		git -c user.name=test -c user.email=test@example.net commit -q --allow-empty -m test`, c.dir)
 	if out, err := clone.CombinedOutput(); err != nil {
 		t.Fatalf("git: %v: %s", err, out)

@@ -155,7 +155,8 @@ func TestRelease_WorkflowPublishesEveryImage(t *testing.T) {
 	}
 	parsed(t, ".github/workflows/release.yml", &gated)
 	wantEqual(t, "permission of the job check", gated.Jobs["check"].Permissions["actions"], "read")
-	wantContains(t, "first command of the job check", gated.Jobs["check"].Steps[1].Run, `--workflow ci.yml --commit "$GITHUB_SHA"`)
+	wantContains(t, "first command of the job check", gated.Jobs["check"].Steps[1].Run,
+		`--workflow ci.yml --commit "$GITHUB_SHA"`)
 	for name, job := range gated.Jobs {
 		if name != "check" {
 			wantContains(t, "needs of the job "+name, fmt.Sprint(job.Needs), "check")

@@ -197,7 +197,8 @@ func secondStackFaults() []fault {
 			b := w.secondStack
 			b.exec(t, `UPDATE contacts_compliance.consent_heads SET seq = seq - 1, moved_at = now() WHERE seq > 1`)
 			b.exec(t, `INSERT INTO contacts_compliance.erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, published_at)
-				SELECT gen_random_uuid(), c.workspace_id, 'none', decode(repeat('00', 32), 'hex'), 'another', c.id, 1, now(), now() - interval '1 hour' FROM contacts_compliance.contacts c LIMIT 1`)
+				SELECT gen_random_uuid(), c.workspace_id, 'none', decode(repeat('00', 32), 'hex'), 'another', c.id,
+					1, now(), now() - interval '1 hour' FROM contacts_compliance.contacts c LIMIT 1`)
 			until()
 		}},
 	}

@@ -202,7 +202,8 @@ func dryRun(t *testing.T, args ...string) string {
 	return string(output)
 }
 
-var inlineCommand = regexp.MustCompile("`(?:cd (\\S+) && )?((?:make|go test|go run|buf|\\S*bin/tools/\\S+) [^`]+|\\.ci/run)`")
+var inlineCommand = regexp.MustCompile("`(?:cd (\\S+) && )?" +
+	"((?:make|go test|go run|buf|\\S*bin/tools/\\S+) [^`]+|\\.ci/run)`")
 
 // TestInlineCommands_TargetsAndPackagesExist checks the commands in the text of all pages. Their
 // make targets must exist, and a package of `go test` must have tests.

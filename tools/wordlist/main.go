@@ -101,7 +101,8 @@ func check(words []rule, texts []prose) (found []string) {
 // checkedFiles matches the files that are checked. excludedFiles matches generated files and the
 // files that list the words.
 var (
-	checkedFiles  = regexp.MustCompile(`(\.(go|md|ya?ml|proto|sql|sh|env|tpl|ts|py|js|json|html|txt)|Makefile|Dockerfile)$`)
+	checkedFiles = regexp.MustCompile(
+		`(\.(go|md|ya?ml|proto|sql|sh|env|tpl|ts|py|js|json|html|txt)|Makefile|Dockerfile)$`)
 	excludedFiles = regexp.MustCompile(`(^|/)(testdata|node_modules)/|^tools/wordlist/|^docs/images/|^proto/.*\.json$`)
 )
 

@@ -25,7 +25,7 @@ type keyState struct {
 // The test uses the same keys in two workspaces, one after the other and concurrently. Each POST is
 // accepted, is refused, or fails at its hold. A POST that fails at its hold leaves an expired claim
 // without a request.
-func TestCreate_IdempotencyKeyCreatesAtMostOneRequest(t *testing.T) {
+func TestCreate_KeyHasOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	rapid.Check(t, func(rt *rapid.T) {

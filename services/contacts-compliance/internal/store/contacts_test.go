@@ -29,7 +29,7 @@ FROM generate_series(1, 30000) AS n,
 
 // Rare states and rare names must be found without reading all contacts of the workspace. One name
 // is rare in the selected state, but common in another state.
-func TestList_EachFilterReadsOnlyAPartOfTheWorkspace(t *testing.T) {
+func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
 	watched, seen := pgtest.Watch(t, pool)
