@@ -328,6 +328,10 @@ func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.isStored
 	again.Teardown = l.state
+	if !l.dialedAt.IsZero() {
+		dialed := l.dialedAt
+		again.DialedAt = &dialed
+	}
 	again.Channels = 0 // 0 skips the check for a free channel, because the call is already live
 	l.mu.Unlock()
 	_, err := l.carrier.legStore.Find(ctx, l.callID)

@@ -70,7 +70,7 @@ const (
 WITH begun AS (
 	INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at)
 	SELECT @call_id::uuid, @trunk_id::uuid, @inbound::boolean, @from_number::text, @to_number::text, @owner::uuid,
-		@teardown::bytea, CASE WHEN NOT @inbound THEN now() END
+		@teardown::bytea, CASE WHEN NOT @inbound THEN coalesce(@dialed_at::timestamptz, now()) END
 	WHERE @channels::integer = 0 OR trunk_has_channel(@trunk_id, @channels)
 	ON CONFLICT (call_id) DO NOTHING RETURNING call_id
 )
@@ -98,8 +98,9 @@ SELECT call_id FROM changed`
 // ErrLegExists is returned if the call has a leg already.
 var ErrLegExists = errors.New("the call has a leg already")
 
-// StoreOutbound stores a leg before its INVITE is sent. It returns ErrLegExists if any process has
-// already stored a leg of the call, and ErrChannels if the trunk has no free channel.
+// StoreOutbound stores a leg before its INVITE is sent. If a failover lost the row of a leg,
+// StoreOutbound stores it again with the DialedAt of the leg. It returns ErrLegExists if any
+// process has already stored a leg of the call, and ErrChannels if the trunk has no free channel.
 func (j *Legs) StoreOutbound(ctx context.Context, c Leg) error {
 	did, err := j.pool.Exec(ctx, beginLeg, j.beginArgs(c))
 	if err != nil {
@@ -120,6 +121,7 @@ func (j *Legs) beginArgs(c Leg) pg.Args {
 		"call_id": c.CallID, "trunk_id": c.TrunkID, "inbound": c.Inbound, "from_number": c.From, "to_number": c.To,
 		"owner": j.owner, "teardown": c.Teardown, "attempt_id": c.Attempt.ID, "trunk": c.Attempt.Trunk,
 		"sip_call_id": removeInvalid(c.Attempt.SIPCallID), "channels": c.Channels,
+		"dialed_at": c.DialedAt,
 	}
 }
 
