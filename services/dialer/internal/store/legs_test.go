@@ -253,3 +253,22 @@ func TestLiveOwners_CountsRecentHeartbeats(t *testing.T) {
 		t.Errorf("Living: n = %v, want 2", n)
 	}
 }
+
+// A failover can lose the row of a leg whose INVITE was sent minutes ago.
+func TestStoreOutbound_KeepsTheDialTimeOfALegThatIsStoredAgain(t *testing.T) {
+	t.Parallel()
+	j := store.NewLegs(newLegPool(t), nil, uuid.New(), legLease)
+	id, dialed := uuid.Must(uuid.NewV7()), newTime().Add(-time.Minute)
+	err := j.StoreOutbound(t.Context(), store.Leg{
+		CallID: id, TrunkID: uuid.New(), From: "+14155550100", To: "+14155550101", DialedAt: &dialed,
+		Attempt: store.TrunkAttempt{ID: id, Trunk: "far", SIPCallID: id.String()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := j.Find(t.Context(), id); err != nil {
+		t.Error(err)
+	} else if found.DialedAt == nil || !found.DialedAt.Equal(dialed) {
+		t.Errorf("dial time = %v, want %v", found.DialedAt, dialed)
+	}
+}
